@@ -36,6 +36,28 @@ func readAll(t testing.TB, feed *outbox.Feed, after string, limit int) (ids []st
 	}
 }
 
+// TestFeedRendersEventsWithoutData: the feed asks for the data of the events that were stored without.
+func TestFeedRendersEventsWithoutData(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	stored := event("ord_1", 1)
+	stored.Type, stored.Data = "order.created", nil
+	appendEvents(t, pool, stored)
+	var rendering error
+	feed := outbox.NewFeed(pool, func(_ context.Context, _ *postgres.Pool, events []outbox.Envelope) error {
+		for i := range events {
+			events[i].Data = []byte(`{"rendered":true}`)
+		}
+		return rendering
+	})
+	events, _, err := feed.List(t.Context(), tenant, "", 10)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"rendered":true}`, string(events[0].Data))
+	rendering = errAway
+	_, _, err = feed.List(t.Context(), tenant, "", 10)
+	require.ErrorIs(t, err, errAway)
+}
+
 func TestFeed(t *testing.T) {
 	t.Parallel()
 

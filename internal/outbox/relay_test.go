@@ -66,7 +66,7 @@ func TestAppend(t *testing.T) {
 	})
 }
 
-// TestRendersEventsWithoutData: relay and feed ask for the data of the events that were stored without.
+// TestRendersEventsWithoutData: the relay asks for the data of the events that were stored without.
 func TestRendersEventsWithoutData(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
@@ -95,13 +95,6 @@ func TestRendersEventsWithoutData(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.JSONEq(t, `{"rendered":true}`, string(published[0].Data))
-
-	events, _, err := outbox.NewFeed(pool, render).List(t.Context(), tenant, "", 10)
-	require.NoError(t, err)
-	require.JSONEq(t, `{"rendered":true}`, string(events[0].Data))
-	rendering = errAway
-	_, _, err = outbox.NewFeed(pool, render).List(t.Context(), tenant, "", 10)
-	require.ErrorIs(t, err, errAway)
 }
 
 func TestRelay(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"example.com/payonce/internal/ledger"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
 )
 
 // brokersLog reads the whole log and walks it: every event of ours is in it,
@@ -78,23 +79,31 @@ type event struct {
 }
 
 func (j *checks) eventsWritten(ctx context.Context) (map[string]event, error) {
-	rows, err := j.world.pool.Raw().Query(ctx, `SELECT aggregate_id, version, type, data FROM outbox_events`)
+	rows, err := j.world.pool.Raw().Query(ctx, `SELECT tenant_id, aggregate_id, version, type, data FROM outbox_events`)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	written := map[string]event{}
+	var events []outbox.Envelope
 	for rows.Next() {
-		var id string
-		var version int64
-		var e event
-		if err := rows.Scan(&id, &version, &e.kind, &e.data); err != nil {
+		var e outbox.Envelope
+		if err := rows.Scan(&e.TenantID, &e.Subject, &e.Version, &e.Type, &e.Data); err != nil {
 			return nil, err
 		}
-		e.data = compact(e.data)
-		written[outbox.EventID(id, version)] = e
+		events = append(events, e)
 	}
-	return written, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	// Now, at the end: what the log has was rendered when it was published.
+	if err := payments.RenderEvents(ctx, j.world.pool, events); err != nil {
+		return nil, err
+	}
+	written := map[string]event{}
+	for _, e := range events {
+		written[outbox.EventID(e.Subject, e.Version)] = event{kind: e.Type, data: compact(e.Data)}
+	}
+	return written, nil
 }
 
 // compact takes the white space out: an envelope has its own.
