@@ -3,7 +3,7 @@
 CREATE TYPE inbox_status AS ENUM ('pending', 'done', 'parked');
 
 -- An inbox event is what a consumer has received. The row and the event's effect are one commit, so the row proves the
--- effect. inbox.Receive (webhooks) and inbox.Consumer (the broker) insert events, the processor applies them, and the
+-- effect. inbox.Intake (webhooks) and inbox.Consumer (the broker) insert events, the processor applies them, and the
 -- inbox's reaper deletes applied ones once no sender repeats them. Pending and parked events stay.
 --
 -- The table is not keyed by tenant: whose a webhook is may be known only after its object was read. Tenants cannot

@@ -170,7 +170,7 @@ func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
 		}
 		return fits(m, batchRows/2)
 	})
-	if len(batch) < batchRows && len(b.queue) > 0 { // No other tenant waits.
+	if len(batch) < batchRows && len(b.queue) > 0 { // What other tenants leave free.
 		b.queue = slices.DeleteFunc(b.queue, func(m *member[Row, Result]) bool { return fits(m, batchRows) })
 	}
 	return batch, waiting - len(b.queue)
