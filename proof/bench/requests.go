@@ -320,10 +320,10 @@ var eventPad = func() (pad string) {
 func (b *bench) webhookFloor(ctx context.Context) (sample, error) {
 	b.batch++
 	values := map[string]string{
-		"Consumer": "'stripe'", "EventID": fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", b.batch),
-		"Type":     "'payment_intent.succeeded'",
-		"ObjectID": "'pi_1'", "Payload": "'{" + eventPad + strings.Repeat(" ", 200) + "}'::bytea",
-		"Traceparent": "NULL::text",
+		"Consumers": "'stripe'", "EventIds": fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", b.batch),
+		"Types":     "'payment_intent.succeeded'",
+		"ObjectIds": "'pi_1'", "Payloads": "'{" + eventPad + strings.Repeat(" ", 200) + "}'::bytea",
+		"Traceparents": "''",
 	}
 	sql, err := filled(postgres.WebhookIntake(), db.InboxReceiveParams{}, values, nil)
 	if err != nil {
