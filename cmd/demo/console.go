@@ -34,15 +34,15 @@ type console struct {
 	working sync.WaitGroup
 
 	mu          sync.Mutex
-	running     map[string]bool       // by the action's name
-	lastRun     *actionRun            // the last that created an order, for the button "retry"
-	restartNow  chan struct{}         // not nil while A is killed; closing it restarts A at once
-	exclusive   bool                  // whether an exclusive action is running
-	runs        map[string]*actionRun // by key and by order, to find the run that a fact belongs to
-	runKeys     []string              // the keys of runs, oldest first
-	historyRead map[string]int        // by idempotency key: how many lines of its history the timeline has
-	refreshing  sync.Mutex            // held during a refresh: two at once would show facts twice
-	effects     int64                 // sequence number of the last effect read from Stripe
+	running     map[string]bool            // by the action's name
+	lastRun     *actionRun                 // the last that created an order, for the button "retry"
+	restartNow  chan struct{}              // not nil while A is killed; closing it restarts A at once
+	exclusive   bool                       // whether an exclusive action is running
+	runs        map[string]*actionRun      // by key and by order, to find the run that a fact belongs to
+	runKeys     []string                   // the keys of runs, oldest first
+	historyRead map[string]map[string]bool // by idempotency key: the lease tokens and recovery points on the timeline
+	refreshing  sync.Mutex                 // held during a refresh: two at once would show facts twice
+	effects     int64                      // sequence number of the last effect read from Stripe
 }
 
 // openConsole serves the page. Its buttons are disabled until enableButtons,
@@ -50,7 +50,7 @@ type console struct {
 func (s *system) openConsole(ctx context.Context, out *printer) error {
 	c := &console{
 		system: s, board: newBoard(), source: findSourceTree(), closing: make(chan struct{}),
-		running: map[string]bool{}, runs: map[string]*actionRun{}, historyRead: map[string]int{},
+		running: map[string]bool{}, runs: map[string]*actionRun{}, historyRead: map[string]map[string]bool{},
 	}
 	var cancel context.CancelFunc
 	c.ctx, cancel = context.WithCancel(ctx)

@@ -96,7 +96,7 @@ func TestConsole_IsBounded(t *testing.T) {
 	})
 
 	t.Run("Runs", func(t *testing.T) {
-		c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
+		c.runs, c.historyRead = map[string]*actionRun{}, map[string]map[string]bool{}
 		c.system = &system{shop: newShop("")}
 		for i := range 3 * maxActionRuns {
 			c.rememberRun(&actionRun{order: fmt.Sprint("ord_", i), pay: request{key: fmt.Sprint("pay-", i)}})

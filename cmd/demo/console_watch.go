@@ -73,30 +73,49 @@ func (c *console) readEffects(ctx context.Context) {
 	}
 }
 
-// readKeyHistories adds what is new in the history of the active keys.
+// readKeyHistories adds what is new in the history of the active keys. The database has one only for keys with a second
+// holder. What came before that, the times of the key and its payment say.
 func (c *console) readKeyHistories(ctx context.Context) {
 	keys := c.activeKeys()
 	if len(keys) == 0 {
 		return
 	}
-	histories, err := c.rows(ctx, `SELECT key || E'\n' || array_to_string(history, E'\n')
-		FROM idempotency_keys WHERE tenant_id = $1 AND key = ANY($2)`, c.tenant.ID, keys)
+	histories, err := c.rows(ctx, `SELECT concat_ws(E'\n', k.key, '1 payment_recorded ' || k.created_at,
+			CASE WHEN array_to_string(k.history, E'\n') NOT LIKE '% intent_recorded %'
+				THEN '1 intent_recorded ' || p.confirm_sent_at END,
+			CASE WHEN k.history = '{}' THEN '1 finished ' || k.finished_at
+				ELSE array_to_string(k.history, E'\n') END)
+		FROM idempotency_keys k
+		JOIN payments p ON p.tenant_id = k.tenant_id AND p.id = k.resource_id
+		WHERE k.tenant_id = $1 AND k.key = ANY($2)`, c.tenant.ID, keys)
 	if err != nil {
 		return
 	}
 	for _, history := range histories {
 		lines := strings.Split(history, "\n")
 		run := c.runOf(lines[0])
-		c.mu.Lock()
-		known := c.historyRead[lines[0]]
-		c.historyRead[lines[0]] = len(lines)
-		c.mu.Unlock()
-		for _, line := range lines[max(known, 1):] {
-			if run != nil {
+		for _, line := range lines[1:] {
+			if run != nil && c.firstReading(lines[0], line) {
 				run.add(keyHistoryEntry(line))
 			}
 		}
 	}
+}
+
+// firstReading reports whether the timeline does not have a line of a key's history yet, and notes that it has it now.
+func (c *console) firstReading(key, line string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	read := c.historyRead[key]
+	if read == nil {
+		read = map[string]bool{}
+		c.historyRead[key] = read
+	}
+	token, rest, _ := strings.Cut(line, " ")
+	point, _, _ := strings.Cut(rest, " ")
+	known := read[token+" "+point]
+	read[token+" "+point] = true
+	return !known
 }
 
 // activeKeys are the keys of runs about which more facts can be expected.

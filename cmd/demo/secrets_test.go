@@ -220,7 +220,7 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	c.system = &system{a: &endpoint{"A", api.URL}, b: &endpoint{"B", "http://127.0.0.1:1"},
 		shop: newShop(stripeKeyPasted), stripe: newStripe(books.URL)}
 	c.board.update(func(s *pageState) { s.Processes = []processState{{"A", 1, stateUp}, {"B", 2, stateUp}} })
-	c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
+	c.runs, c.historyRead = map[string]*actionRun{}, map[string]map[string]bool{}
 	s := &actionRun{console: c, ctx: t.Context(), order: order, pay: payment("pay-of-the-console", order, visa)}
 	c.rememberRun(s)
 	c.board.addPurchase(&purchase{Order: order})
