@@ -39,43 +39,74 @@ func (q *Queries) OutboxAppend(ctx context.Context, arg OutboxAppendParams) erro
 	return err
 }
 
+const OutboxDue = `-- name: OutboxDue :one
+SELECT EXISTS (
+    SELECT FROM outbox_events
+    WHERE published_at IS NULL AND parked_at IS NULL AND seq > $1 AND next_attempt_at < clock_timestamp())
+`
+
+// Whether an event may be due. OutboxLease knows.
+func (q *Queries) OutboxDue(ctx context.Context, afterSeq int64) (bool, error) {
+	row := q.db.QueryRow(ctx, OutboxDue, afterSeq)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const OutboxLease = `-- name: OutboxLease :many
-WITH heads AS MATERIALIZED (
-    SELECT o.tenant_id, o.aggregate_id, o.version
+WITH expired AS (
+    DELETE FROM outbox_leases
+    WHERE id IN (
+        SELECT l.id FROM outbox_leases l
+        WHERE l.id >= $1 AND l.leased_until < clock_timestamp()
+        FOR UPDATE SKIP LOCKED)
+    RETURNING id
+), held AS MATERIALIZED (
+    SELECT l.id, l.heads FROM outbox_leases l
+    WHERE l.id >= $1 AND NOT EXISTS (SELECT FROM expired WHERE expired.id = l.id)
+), sending AS MATERIALIZED (
+    SELECT unnest(held.heads) AS seq FROM held
+), heads AS MATERIALIZED (
+    SELECT o.tenant_id, o.aggregate_id, o.version, o.seq, o.type, o.data, o.traceparent, o.created_at, o.attempts
     FROM outbox_events o
-    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.seq > $2 AND o.leased_until < clock_timestamp()
+    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.seq > $2
+      AND o.next_attempt_at < clock_timestamp()
+      AND o.seq NOT IN (SELECT sending.seq FROM sending)
       AND NOT EXISTS (
           SELECT FROM outbox_events p
           WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id
             AND p.version < o.version AND p.published_at IS NULL)
     ORDER BY o.seq LIMIT $3
-    FOR NO KEY UPDATE OF o SKIP LOCKED
-), run AS MATERIALIZED (
-    SELECT f.tenant_id, f.aggregate_id, f.version
+), lease AS (
+    INSERT INTO outbox_leases (leased_until, heads)
+    SELECT clock_timestamp() + $4::interval, array_agg(heads.seq) FROM heads HAVING count(*) > 0
+    RETURNING id
+), batch AS (
+    SELECT tenant_id, aggregate_id, version, seq, type, data, traceparent, created_at, attempts FROM heads
+    UNION ALL
+    SELECT f.tenant_id, f.aggregate_id, f.version, f.seq, f.type, f.data, f.traceparent, f.created_at, f.attempts
     FROM heads h
     JOIN outbox_events f ON f.tenant_id = h.tenant_id AND f.aggregate_id = h.aggregate_id
-        AND f.version > h.version AND f.version < h.version + $4::bigint
+        AND f.version > h.version AND f.version < h.version + $5::bigint
     WHERE coalesce(f.published_at, f.parked_at) IS NULL
-    FOR NO KEY UPDATE OF f SKIP LOCKED
-), leased AS MATERIALIZED (
-    SELECT tenant_id, aggregate_id, version FROM heads UNION ALL SELECT tenant_id, aggregate_id, version FROM run
 )
-UPDATE outbox_events e
-SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval
-FROM leased
-WHERE e.tenant_id = leased.tenant_id AND e.aggregate_id = leased.aggregate_id AND e.version = leased.version
-RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token,
-    e.attempts
+SELECT lease.id AS lease_id, coalesce((SELECT min(held.id) FROM held), lease.id)::bigint AS oldest_lease,
+    batch.tenant_id, batch.aggregate_id, batch.version, batch.seq, batch.type, batch.data, batch.traceparent,
+    batch.created_at, batch.attempts
+FROM lease CROSS JOIN batch
 `
 
 type OutboxLeaseParams struct {
-	Lease    time.Duration
-	AfterSeq int64
-	HeadsMax int32
-	RunMax   int64
+	FromLease int64
+	AfterSeq  int64
+	HeadsMax  int32
+	Lease     time.Duration
+	RunMax    int64
 }
 
 type OutboxLeaseRow struct {
+	LeaseID     int64
+	OldestLease int64
 	TenantID    string
 	AggregateID string
 	Version     int64
@@ -84,22 +115,23 @@ type OutboxLeaseRow struct {
 	Data        []byte
 	Traceparent *string
 	CreatedAt   time.Time
-	LeaseToken  int64
 	Attempts    int32
 }
 
-// Leases the oldest unpublished event of each aggregate and the ones that follow it directly. A follower can be
-// leased only together with its head, so the relay that has the head's row lock has the whole run, and any number of
-// relays keep the order. Materialised, because a planner that runs the queue twice takes more than it was asked for.
-// So is leased: when a row has changed since the snapshot, PostgreSQL joins its new version again, and does not find it
-// in the second half of a UNION ALL that is part of the join. The row would not be leased, and its followers would.
-// It waits for no lock. The followers' condition is written so that it cannot be satisfied from the queue's index,
-// which a planner without statistics would read from end to end for every head.
+// Leases the oldest unpublished event of each aggregate and the ones that follow it directly, after OutboxLock in the
+// same transaction. A lease is one row that lists the heads of a batch: events are written when they are published, and
+// not before. A follower can be leased only together with its head, so any number of relays keep the order. An expired
+// lease ends here, unless its relay is ending it at this moment, so its events belong to this relay or to that one.
+// Leases older than from_lease have ended: none of them is read, because as long as any session has an old snapshot,
+// they are all still in the table. Materialised, because a planner that runs the queue twice takes more than it was
+// asked for; NOT IN, because its list is hashed, which a join with it may not be. The followers' condition is written so that it cannot be satisfied from the queue's index, which a planner
+// without statistics would read from end to end for every head.
 func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]OutboxLeaseRow, error) {
 	rows, err := q.db.Query(ctx, OutboxLease,
-		arg.Lease,
+		arg.FromLease,
 		arg.AfterSeq,
 		arg.HeadsMax,
+		arg.Lease,
 		arg.RunMax,
 	)
 	if err != nil {
@@ -110,6 +142,8 @@ func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]Out
 	for rows.Next() {
 		var i OutboxLeaseRow
 		if err := rows.Scan(
+			&i.LeaseID,
+			&i.OldestLease,
 			&i.TenantID,
 			&i.AggregateID,
 			&i.Version,
@@ -118,7 +152,6 @@ func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]Out
 			&i.Data,
 			&i.Traceparent,
 			&i.CreatedAt,
-			&i.LeaseToken,
 			&i.Attempts,
 		); err != nil {
 			return nil, err
@@ -131,25 +164,42 @@ func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]Out
 	return items, nil
 }
 
+const OutboxLeaseEnd = `-- name: OutboxLeaseEnd :execrows
+DELETE FROM outbox_leases WHERE id = $1
+`
+
+// The relay ends its lease in the transaction that marks its events. Zero rows: it had expired, and another relay has
+// ended it and may have sent the events.
+func (q *Queries) OutboxLeaseEnd(ctx context.Context, leaseID int64) (int64, error) {
+	result, err := q.db.Exec(ctx, OutboxLeaseEnd, leaseID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const OutboxLock = `-- name: OutboxLock :exec
+SELECT pg_advisory_xact_lock(x'7061796f6e636532'::bigint)
+`
+
+// Serialises the transactions that decide which events may be sent, until their end: OutboxLease and OutboxReplay. The
+// statement that follows sees what those before have decided. Nothing else waits for it.
+func (q *Queries) OutboxLock(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, OutboxLock)
+	return err
+}
+
 const OutboxMark = `-- name: OutboxMark :many
 WITH sent AS (
     SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id,
-        unnest($3::bigint[]) AS version, unnest($4::bigint[]) AS lease_token
-), held AS MATERIALIZED (
-    SELECT e.tenant_id, e.aggregate_id, e.version, e.position, e.seq
-    FROM sent
-    JOIN outbox_events e USING (tenant_id, aggregate_id, version)
-    WHERE e.lease_token = sent.lease_token AND e.published_at IS NULL
-    FOR NO KEY UPDATE OF e
-), upto AS MATERIALIZED (
-    SELECT held.tenant_id, max(held.seq) AS seq
-    FROM held
-    WHERE held.position IS NULL
-    GROUP BY held.tenant_id
+        unnest($3::bigint[]) AS version
+), upto AS (
+    SELECT unnest($4::text[]) AS tenant_id, unnest($5::bigint[]) AS seq
 ), placed AS MATERIALIZED (
     SELECT upto.tenant_id, w.aggregate_id, w.version,
-        row_number() OVER (PARTITION BY upto.tenant_id ORDER BY w.seq) AS place
+        f.last_position + row_number() OVER (PARTITION BY upto.tenant_id ORDER BY w.seq) AS position
     FROM upto
+    JOIN event_feeds f ON f.tenant_id = upto.tenant_id
     CROSS JOIN LATERAL (
         SELECT e.aggregate_id, e.version, e.seq
         FROM outbox_events e
@@ -157,17 +207,16 @@ WITH sent AS (
         ORDER BY e.seq) w
 ), feeds AS (
     UPDATE event_feeds f
-    SET last_position = f.last_position + new.events
-    FROM (SELECT placed.tenant_id, count(*) AS events FROM placed GROUP BY placed.tenant_id) new
+    SET last_position = new.position
+    FROM (SELECT placed.tenant_id, max(placed.position) AS position FROM placed GROUP BY placed.tenant_id) new
     WHERE f.tenant_id = new.tenant_id
-    RETURNING f.tenant_id, f.last_position - new.events AS last_position
 ), target AS MATERIALIZED (
     SELECT t.tenant_id, t.aggregate_id, t.version, bool_or(t.sent) AS sent, max(t.position) AS position
-    FROM (SELECT held.tenant_id, held.aggregate_id, held.version, true AS sent, NULL::bigint AS position
-          FROM held
+    FROM (SELECT sent.tenant_id, sent.aggregate_id, sent.version, true AS sent, NULL::bigint AS position
+          FROM sent
           UNION ALL
-          SELECT placed.tenant_id, placed.aggregate_id, placed.version, false, feeds.last_position + placed.place
-          FROM placed JOIN feeds USING (tenant_id)) t
+          SELECT placed.tenant_id, placed.aggregate_id, placed.version, false, placed.position
+          FROM placed) t
     GROUP BY t.tenant_id, t.aggregate_id, t.version
 ), done AS (
     UPDATE outbox_events e
@@ -182,23 +231,24 @@ SELECT done.seconds::float8 AS seconds FROM done WHERE done.sent
 `
 
 type OutboxMarkParams struct {
-	TenantIds    []string
-	AggregateIds []string
-	Versions     []int64
-	LeaseTokens  []int64
+	TenantIds     []string
+	AggregateIds  []string
+	Versions      []int64
+	FeedTenantIds []string
+	UptoSeqs      []int64
 }
 
-// Marks events as published. Those without a position in the feed get one, and with them all events written before,
-// which another relay may still be sending: the feed follows the order of the changes, not that of the relays. The
-// feeds' rows are locked. Events missing from the result were leased by another relay meanwhile. Returns the time
-// from each event's insert to its publication. Lateral and ordered, so that a planner without statistics reads only
-// the index of events without a position.
+// Marks events of a lease as published. Those without a position in the feed get one, and with them all events of
+// their tenants written before, which another relay may still be sending: the feed follows the order of the changes,
+// not that of the relays. The feeds' rows are locked. Returns the time from each event's insert to its publication.
+// Lateral and ordered, so that a planner without statistics reads only the index of events without a position.
 func (q *Queries) OutboxMark(ctx context.Context, arg OutboxMarkParams) ([]float64, error) {
 	rows, err := q.db.Query(ctx, OutboxMark,
 		arg.TenantIds,
 		arg.AggregateIds,
 		arg.Versions,
-		arg.LeaseTokens,
+		arg.FeedTenantIds,
+		arg.UptoSeqs,
 	)
 	if err != nil {
 		return nil, err
@@ -251,64 +301,64 @@ func (q *Queries) OutboxOrigin(ctx context.Context, arg OutboxOriginParams) (str
 	return traceparent, err
 }
 
-const OutboxRelease = `-- name: OutboxRelease :execrows
+const OutboxRelease = `-- name: OutboxRelease :exec
 UPDATE outbox_events e
-SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
+SET next_attempt_at = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
     last_error = coalesce(nullif(back.error, ''), e.last_error),
     parked_at = CASE WHEN back.park THEN clock_timestamp() END
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id,
-        unnest($3::bigint[]) AS version, unnest($4::bigint[]) AS lease_token,
-        unnest($5::interval[]) AS delay, unnest($6::boolean[]) AS failed,
-        unnest($7::text[]) AS error, unnest($8::boolean[]) AS park) back
+        unnest($3::bigint[]) AS version,
+        unnest($4::interval[]) AS delay, unnest($5::boolean[]) AS failed,
+        unnest($6::text[]) AS error, unnest($7::boolean[]) AS park) back
 WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
-  AND e.lease_token = back.lease_token AND e.published_at IS NULL
 `
 
 type OutboxReleaseParams struct {
 	TenantIds    []string
 	AggregateIds []string
 	Versions     []int64
-	LeaseTokens  []int64
 	Delays       []time.Duration
 	Failed       []bool
 	Errors       []string
 	Park         []bool
 }
 
-// Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure of
-// the event itself counts as an attempt; a relay that exits says nothing about the events it held.
-func (q *Queries) OutboxRelease(ctx context.Context, arg OutboxReleaseParams) (int64, error) {
-	result, err := q.db.Exec(ctx, OutboxRelease,
+// Records that events of a lease were sent and not accepted: each is tried again after its delay, or parked. Only a
+// failure of the event itself counts as an attempt.
+func (q *Queries) OutboxRelease(ctx context.Context, arg OutboxReleaseParams) error {
+	_, err := q.db.Exec(ctx, OutboxRelease,
 		arg.TenantIds,
 		arg.AggregateIds,
 		arg.Versions,
-		arg.LeaseTokens,
 		arg.Delays,
 		arg.Failed,
 		arg.Errors,
 		arg.Park,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	return err
 }
 
 const OutboxReplay = `-- name: OutboxReplay :execrows
-WITH first AS MATERIALIZED (
+WITH expired AS (
+    DELETE FROM outbox_leases
+    WHERE id IN (SELECT l.id FROM outbox_leases l WHERE l.leased_until < clock_timestamp() FOR UPDATE SKIP LOCKED)
+    RETURNING id
+), sending AS MATERIALIZED (
+    SELECT unnest(l.heads) AS seq FROM outbox_leases l
+    WHERE NOT EXISTS (SELECT FROM expired WHERE expired.id = l.id)
+), first AS MATERIALIZED (
     SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
     FROM outbox_events e
     WHERE e.published_at >= $1::timestamptz AND e.published_at < $2::timestamptz
       AND NOT EXISTS (
           SELECT FROM outbox_events u
-          WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id
-            AND u.published_at IS NULL AND u.leased_until >= clock_timestamp())
+          JOIN sending ON sending.seq = u.seq
+          WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id AND u.published_at IS NULL)
     GROUP BY e.tenant_id, e.aggregate_id
     ORDER BY min(e.seq) LIMIT $3
 )
 UPDATE outbox_events e
-SET published_at = NULL, attempts = 0,
-    leased_until = CASE WHEN e.version = first.version THEN '-infinity' ELSE clock_timestamp() + interval '1 second' END
+SET published_at = NULL, attempts = 0, next_attempt_at = '-infinity'
 FROM first
 WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND e.version >= first.version
 `
@@ -319,9 +369,9 @@ type OutboxReplayParams struct {
 	AggregatesMax int32
 }
 
-// Makes published events unpublished again, oldest first. Whole aggregates, from their first event in the window on: an
-// event that stayed published could not be held back until the ones before it are published again. It skips aggregates
-// that a relay is sending, and delays the later events for relays that still see the old state.
+// Makes published events unpublished again, oldest first, after OutboxLock in the same transaction. Whole aggregates,
+// from their first event in the window on: an event that stayed published could not be held back until the ones before
+// it are published again. It skips aggregates that a relay is sending. Expired leases end as in OutboxLease.
 func (q *Queries) OutboxReplay(ctx context.Context, arg OutboxReplayParams) (int64, error) {
 	result, err := q.db.Exec(ctx, OutboxReplay, arg.Since, arg.Until, arg.AggregatesMax)
 	if err != nil {
@@ -376,7 +426,7 @@ func (q *Queries) OutboxStats(ctx context.Context) (OutboxStatsRow, error) {
 
 const OutboxUnpark = `-- name: OutboxUnpark :execrows
 UPDATE outbox_events
-SET parked_at = NULL, attempts = 0, leased_until = '-infinity'
+SET parked_at = NULL, attempts = 0, next_attempt_at = '-infinity'
 WHERE tenant_id = $1 AND aggregate_id = $2 AND parked_at IS NOT NULL
 `
 

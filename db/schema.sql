@@ -324,21 +324,20 @@ CREATE TRIGGER unfinished_is_never_deleted AFTER DELETE ON idempotency_keys FOR 
     EXECUTE FUNCTION refuse_write('only a tombstone may be deleted');
 
 CREATE TABLE outbox_events (
-    tenant_id    text        COLLATE "C" NOT NULL,
-    aggregate_id text        COLLATE "C" NOT NULL,
-    version      bigint      NOT NULL,
-    seq          bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
-    type         text        NOT NULL,
-    data         bytea,
-    traceparent  text,
-    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    position     bigint,
-    lease_token  bigint      NOT NULL DEFAULT 0,
-    leased_until timestamptz NOT NULL DEFAULT '-infinity'::timestamptz,
-    attempts     integer     NOT NULL DEFAULT 0,
-    last_error   text,
-    published_at timestamptz,
-    parked_at    timestamptz,
+    tenant_id       text        COLLATE "C" NOT NULL,
+    aggregate_id    text        COLLATE "C" NOT NULL,
+    version         bigint      NOT NULL,
+    seq             bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
+    type            text        NOT NULL,
+    data            bytea,
+    traceparent     text,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    position        bigint,
+    next_attempt_at timestamptz NOT NULL DEFAULT '-infinity'::timestamptz,
+    attempts        integer     NOT NULL DEFAULT 0,
+    last_error      text,
+    published_at    timestamptz,
+    parked_at       timestamptz,
     CONSTRAINT outbox_events_pkey PRIMARY KEY (tenant_id, aggregate_id, version),
     CONSTRAINT published_is_in_the_feed CHECK (published_at IS NULL OR "position" IS NOT NULL),
     CONSTRAINT published_is_not_parked CHECK (published_at IS NULL OR parked_at IS NULL),
@@ -354,12 +353,18 @@ CREATE TRIGGER event_is_immutable AFTER UPDATE ON outbox_events FOR EACH ROW
     WHEN (new.tenant_id IS DISTINCT FROM old.tenant_id OR new.aggregate_id IS DISTINCT FROM old.aggregate_id
         OR new.version IS DISTINCT FROM old.version OR new.type IS DISTINCT FROM old.type
         OR new.data IS DISTINCT FROM old.data OR new.created_at IS DISTINCT FROM old.created_at
-        OR old."position" IS NOT NULL AND new."position" IS DISTINCT FROM old."position"
-        OR new.lease_token < old.lease_token)
+        OR old."position" IS NOT NULL AND new."position" IS DISTINCT FROM old."position")
     EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');
 CREATE TRIGGER unpublished_is_never_deleted AFTER DELETE ON outbox_events FOR EACH ROW
     WHEN (old.published_at IS NULL)
     EXECUTE FUNCTION refuse_write('an unpublished event may not be deleted');
+
+CREATE TABLE outbox_leases (
+    id           bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
+    leased_until timestamptz NOT NULL,
+    heads        bigint[]    NOT NULL,
+    CONSTRAINT outbox_leases_pkey PRIMARY KEY (id)
+);
 
 CREATE TABLE event_feeds (
     tenant_id       text        COLLATE "C" NOT NULL,

@@ -140,7 +140,7 @@ func TestRelay(t *testing.T) {
 				var left float64
 				err := w.DB.Raw().
 					QueryRow(ctx,
-						"SELECT extract(epoch FROM max(leased_until) - clock_timestamp()) FROM outbox_events").
+						"SELECT extract(epoch FROM max(leased_until) - clock_timestamp()) FROM outbox_leases").
 					Scan(&left)
 				if err == nil {
 					leased <- time.Duration(left * float64(time.Second))

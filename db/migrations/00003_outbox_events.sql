@@ -16,8 +16,7 @@ CREATE TABLE outbox_events (
     traceparent  text,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     position     bigint,               -- position in the tenant's feed, assigned after the commit
-    lease_token  bigint      NOT NULL DEFAULT 0,
-    leased_until timestamptz NOT NULL DEFAULT '-infinity', -- of a released event: when it is tried again
+    next_attempt_at timestamptz NOT NULL DEFAULT '-infinity', -- after a failure
     attempts     integer     NOT NULL DEFAULT 0, -- failures of this event while other events were published
     last_error   text,
     published_at timestamptz,
@@ -30,7 +29,8 @@ CREATE TABLE outbox_events (
     CONSTRAINT published_is_not_parked CHECK (published_at IS NULL OR parked_at IS NULL)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 
--- The relay's queue. It contains neither the lease nor the attempts, so taking a lease stays a heap-only update.
+-- The relay's queue. It contains neither the time of the next attempt nor the attempts, so a failure is recorded in a
+-- heap-only update.
 CREATE INDEX outbox_events_unpublished ON outbox_events (seq) WHERE published_at IS NULL AND parked_at IS NULL;
 
 -- The events that an operator must look at. Nearly always empty.
@@ -42,12 +42,20 @@ CREATE INDEX outbox_events_unpositioned ON outbox_events (tenant_id, seq) WHERE 
 CREATE TRIGGER event_is_immutable AFTER UPDATE ON outbox_events FOR EACH ROW
     WHEN ((NEW.tenant_id, NEW.aggregate_id, NEW.version, NEW.type, NEW.data, NEW.created_at)
         IS DISTINCT FROM (OLD.tenant_id, OLD.aggregate_id, OLD.version, OLD.type, OLD.data, OLD.created_at)
-       OR (OLD.position IS NOT NULL AND NEW.position IS DISTINCT FROM OLD.position)
-       OR NEW.lease_token < OLD.lease_token)
+       OR (OLD.position IS NOT NULL AND NEW.position IS DISTINCT FROM OLD.position))
     EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');
 CREATE TRIGGER unpublished_is_never_deleted AFTER DELETE ON outbox_events FOR EACH ROW
     WHEN (OLD.published_at IS NULL)
     EXECUTE FUNCTION refuse_write('an unpublished event may not be deleted');
+
+-- The batches that relays are sending. A relay inserts the row, and deletes it in the transaction that marks the events
+-- as published. A relay that died leaves it, and the next one deletes it once it has expired: the id is the fencing
+-- token. So an event costs no write before it is published.
+CREATE TABLE outbox_leases (
+    id           bigint      PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    leased_until timestamptz NOT NULL,
+    heads        bigint[]    NOT NULL -- seq of the first event of each aggregate; those that follow it belong to it
+);
 
 -- A tenant that has events has one row: the lock under which feed positions are assigned, and the last one assigned.
 -- The positions of a tenant are 1, 2, 3 without a gap. The relay and readers of the feed insert the row with the
@@ -63,4 +71,5 @@ CREATE TABLE event_feeds (
 
 -- +goose Down
 DROP TABLE event_feeds;
+DROP TABLE outbox_leases;
 DROP TABLE outbox_events;

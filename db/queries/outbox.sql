@@ -5,65 +5,87 @@ INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, tracepa
 SELECT unnest(@tenant_ids::text[]), unnest(@aggregate_ids::text[]), unnest(@versions::bigint[]), unnest(@types::text[]),
     unnest(@data::bytea[]), sqlc.narg(traceparent);
 
+-- name: OutboxLock :exec
+-- Serialises the transactions that decide which events may be sent, until their end: OutboxLease and OutboxReplay. The
+-- statement that follows sees what those before have decided. Nothing else waits for it.
+SELECT pg_advisory_xact_lock(x'7061796f6e636532'::bigint);
+
+-- name: OutboxDue :one
+-- Whether an event may be due. OutboxLease knows.
+SELECT EXISTS (
+    SELECT FROM outbox_events
+    WHERE published_at IS NULL AND parked_at IS NULL AND seq > @after_seq AND next_attempt_at < clock_timestamp());
+
 -- name: OutboxLease :many
--- Leases the oldest unpublished event of each aggregate and the ones that follow it directly. A follower can be
--- leased only together with its head, so the relay that has the head's row lock has the whole run, and any number of
--- relays keep the order. Materialised, because a planner that runs the queue twice takes more than it was asked for.
--- So is leased: when a row has changed since the snapshot, PostgreSQL joins its new version again, and does not find it
--- in the second half of a UNION ALL that is part of the join. The row would not be leased, and its followers would.
--- It waits for no lock. The followers' condition is written so that it cannot be satisfied from the queue's index,
--- which a planner without statistics would read from end to end for every head.
-WITH heads AS MATERIALIZED (
-    SELECT o.tenant_id, o.aggregate_id, o.version
+-- Leases the oldest unpublished event of each aggregate and the ones that follow it directly, after OutboxLock in the
+-- same transaction. A lease is one row that lists the heads of a batch: events are written when they are published, and
+-- not before. A follower can be leased only together with its head, so any number of relays keep the order. An expired
+-- lease ends here, unless its relay is ending it at this moment, so its events belong to this relay or to that one.
+-- Leases older than from_lease have ended: none of them is read, because as long as any session has an old snapshot,
+-- they are all still in the table. Materialised, because a planner that runs the queue twice takes more than it was
+-- asked for; NOT IN, because its list is hashed, which a join with it may not be. The followers' condition is written so that it cannot be satisfied from the queue's index, which a planner
+-- without statistics would read from end to end for every head.
+WITH expired AS (
+    DELETE FROM outbox_leases
+    WHERE id IN (
+        SELECT l.id FROM outbox_leases l
+        WHERE l.id >= @from_lease AND l.leased_until < clock_timestamp()
+        FOR UPDATE SKIP LOCKED)
+    RETURNING id
+), held AS MATERIALIZED (
+    SELECT l.id, l.heads FROM outbox_leases l
+    WHERE l.id >= @from_lease AND NOT EXISTS (SELECT FROM expired WHERE expired.id = l.id)
+), sending AS MATERIALIZED (
+    SELECT unnest(held.heads) AS seq FROM held
+), heads AS MATERIALIZED (
+    SELECT o.tenant_id, o.aggregate_id, o.version, o.seq, o.type, o.data, o.traceparent, o.created_at, o.attempts
     FROM outbox_events o
-    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.seq > @after_seq AND o.leased_until < clock_timestamp()
+    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.seq > @after_seq
+      AND o.next_attempt_at < clock_timestamp()
+      AND o.seq NOT IN (SELECT sending.seq FROM sending)
       AND NOT EXISTS (
           SELECT FROM outbox_events p
           WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id
             AND p.version < o.version AND p.published_at IS NULL)
     ORDER BY o.seq LIMIT @heads_max
-    FOR NO KEY UPDATE OF o SKIP LOCKED
-), run AS MATERIALIZED (
-    SELECT f.tenant_id, f.aggregate_id, f.version
+), lease AS (
+    INSERT INTO outbox_leases (leased_until, heads)
+    SELECT clock_timestamp() + @lease::interval, array_agg(heads.seq) FROM heads HAVING count(*) > 0
+    RETURNING id
+), batch AS (
+    SELECT * FROM heads
+    UNION ALL
+    SELECT f.tenant_id, f.aggregate_id, f.version, f.seq, f.type, f.data, f.traceparent, f.created_at, f.attempts
     FROM heads h
     JOIN outbox_events f ON f.tenant_id = h.tenant_id AND f.aggregate_id = h.aggregate_id
         AND f.version > h.version AND f.version < h.version + @run_max::bigint
     WHERE coalesce(f.published_at, f.parked_at) IS NULL
-    FOR NO KEY UPDATE OF f SKIP LOCKED
-), leased AS MATERIALIZED (
-    SELECT * FROM heads UNION ALL SELECT * FROM run
 )
-UPDATE outbox_events e
-SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + @lease::interval
-FROM leased
-WHERE e.tenant_id = leased.tenant_id AND e.aggregate_id = leased.aggregate_id AND e.version = leased.version
-RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token,
-    e.attempts;
+SELECT lease.id AS lease_id, coalesce((SELECT min(held.id) FROM held), lease.id)::bigint AS oldest_lease,
+    batch.tenant_id, batch.aggregate_id, batch.version, batch.seq, batch.type, batch.data, batch.traceparent,
+    batch.created_at, batch.attempts
+FROM lease CROSS JOIN batch;
+
+-- name: OutboxLeaseEnd :execrows
+-- The relay ends its lease in the transaction that marks its events. Zero rows: it had expired, and another relay has
+-- ended it and may have sent the events.
+DELETE FROM outbox_leases WHERE id = @lease_id;
 
 -- name: OutboxMark :many
--- Marks events as published. Those without a position in the feed get one, and with them all events written before,
--- which another relay may still be sending: the feed follows the order of the changes, not that of the relays. The
--- feeds' rows are locked. Events missing from the result were leased by another relay meanwhile. Returns the time
--- from each event's insert to its publication. Lateral and ordered, so that a planner without statistics reads only
--- the index of events without a position.
+-- Marks events of a lease as published. Those without a position in the feed get one, and with them all events of
+-- their tenants written before, which another relay may still be sending: the feed follows the order of the changes,
+-- not that of the relays. The feeds' rows are locked. Returns the time from each event's insert to its publication.
+-- Lateral and ordered, so that a planner without statistics reads only the index of events without a position.
 WITH sent AS (
     SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@aggregate_ids::text[]) AS aggregate_id,
-        unnest(@versions::bigint[]) AS version, unnest(@lease_tokens::bigint[]) AS lease_token
-), held AS MATERIALIZED (
-    SELECT e.tenant_id, e.aggregate_id, e.version, e.position, e.seq
-    FROM sent
-    JOIN outbox_events e USING (tenant_id, aggregate_id, version)
-    WHERE e.lease_token = sent.lease_token AND e.published_at IS NULL
-    FOR NO KEY UPDATE OF e
-), upto AS MATERIALIZED (
-    SELECT held.tenant_id, max(held.seq) AS seq
-    FROM held
-    WHERE held.position IS NULL
-    GROUP BY held.tenant_id
+        unnest(@versions::bigint[]) AS version
+), upto AS (
+    SELECT unnest(@feed_tenant_ids::text[]) AS tenant_id, unnest(@upto_seqs::bigint[]) AS seq
 ), placed AS MATERIALIZED (
     SELECT upto.tenant_id, w.aggregate_id, w.version,
-        row_number() OVER (PARTITION BY upto.tenant_id ORDER BY w.seq) AS place
+        f.last_position + row_number() OVER (PARTITION BY upto.tenant_id ORDER BY w.seq) AS position
     FROM upto
+    JOIN event_feeds f ON f.tenant_id = upto.tenant_id
     CROSS JOIN LATERAL (
         SELECT e.aggregate_id, e.version, e.seq
         FROM outbox_events e
@@ -71,17 +93,16 @@ WITH sent AS (
         ORDER BY e.seq) w
 ), feeds AS (
     UPDATE event_feeds f
-    SET last_position = f.last_position + new.events
-    FROM (SELECT placed.tenant_id, count(*) AS events FROM placed GROUP BY placed.tenant_id) new
+    SET last_position = new.position
+    FROM (SELECT placed.tenant_id, max(placed.position) AS position FROM placed GROUP BY placed.tenant_id) new
     WHERE f.tenant_id = new.tenant_id
-    RETURNING f.tenant_id, f.last_position - new.events AS last_position
 ), target AS MATERIALIZED (
     SELECT t.tenant_id, t.aggregate_id, t.version, bool_or(t.sent) AS sent, max(t.position) AS position
-    FROM (SELECT held.tenant_id, held.aggregate_id, held.version, true AS sent, NULL::bigint AS position
-          FROM held
+    FROM (SELECT sent.tenant_id, sent.aggregate_id, sent.version, true AS sent, NULL::bigint AS position
+          FROM sent
           UNION ALL
-          SELECT placed.tenant_id, placed.aggregate_id, placed.version, false, feeds.last_position + placed.place
-          FROM placed JOIN feeds USING (tenant_id)) t
+          SELECT placed.tenant_id, placed.aggregate_id, placed.version, false, placed.position
+          FROM placed) t
     GROUP BY t.tenant_id, t.aggregate_id, t.version
 ), done AS (
     UPDATE outbox_events e
@@ -94,44 +115,49 @@ WITH sent AS (
 )
 SELECT done.seconds::float8 AS seconds FROM done WHERE done.sent;
 
--- name: OutboxRelease :execrows
--- Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure of
--- the event itself counts as an attempt; a relay that exits says nothing about the events it held.
+-- name: OutboxRelease :exec
+-- Records that events of a lease were sent and not accepted: each is tried again after its delay, or parked. Only a
+-- failure of the event itself counts as an attempt.
 UPDATE outbox_events e
-SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
+SET next_attempt_at = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
     last_error = coalesce(nullif(back.error, ''), e.last_error),
     parked_at = CASE WHEN back.park THEN clock_timestamp() END
 FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@aggregate_ids::text[]) AS aggregate_id,
-        unnest(@versions::bigint[]) AS version, unnest(@lease_tokens::bigint[]) AS lease_token,
+        unnest(@versions::bigint[]) AS version,
         unnest(@delays::interval[]) AS delay, unnest(@failed::boolean[]) AS failed,
         unnest(@errors::text[]) AS error, unnest(@park::boolean[]) AS park) back
-WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
-  AND e.lease_token = back.lease_token AND e.published_at IS NULL;
+WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version;
 
 -- name: OutboxUnpark :execrows
 -- Makes a parked aggregate due again. Zero rows: it was not parked.
 UPDATE outbox_events
-SET parked_at = NULL, attempts = 0, leased_until = '-infinity'
+SET parked_at = NULL, attempts = 0, next_attempt_at = '-infinity'
 WHERE tenant_id = @tenant_id AND aggregate_id = @aggregate_id AND parked_at IS NOT NULL;
 
 -- name: OutboxReplay :execrows
--- Makes published events unpublished again, oldest first. Whole aggregates, from their first event in the window on: an
--- event that stayed published could not be held back until the ones before it are published again. It skips aggregates
--- that a relay is sending, and delays the later events for relays that still see the old state.
-WITH first AS MATERIALIZED (
+-- Makes published events unpublished again, oldest first, after OutboxLock in the same transaction. Whole aggregates,
+-- from their first event in the window on: an event that stayed published could not be held back until the ones before
+-- it are published again. It skips aggregates that a relay is sending. Expired leases end as in OutboxLease.
+WITH expired AS (
+    DELETE FROM outbox_leases
+    WHERE id IN (SELECT l.id FROM outbox_leases l WHERE l.leased_until < clock_timestamp() FOR UPDATE SKIP LOCKED)
+    RETURNING id
+), sending AS MATERIALIZED (
+    SELECT unnest(l.heads) AS seq FROM outbox_leases l
+    WHERE NOT EXISTS (SELECT FROM expired WHERE expired.id = l.id)
+), first AS MATERIALIZED (
     SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
     FROM outbox_events e
     WHERE e.published_at >= @since::timestamptz AND e.published_at < @until::timestamptz
       AND NOT EXISTS (
           SELECT FROM outbox_events u
-          WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id
-            AND u.published_at IS NULL AND u.leased_until >= clock_timestamp())
+          JOIN sending ON sending.seq = u.seq
+          WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id AND u.published_at IS NULL)
     GROUP BY e.tenant_id, e.aggregate_id
     ORDER BY min(e.seq) LIMIT @aggregates_max
 )
 UPDATE outbox_events e
-SET published_at = NULL, attempts = 0,
-    leased_until = CASE WHEN e.version = first.version THEN '-infinity' ELSE clock_timestamp() + interval '1 second' END
+SET published_at = NULL, attempts = 0, next_attempt_at = '-infinity'
 FROM first
 WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND e.version >= first.version;
 

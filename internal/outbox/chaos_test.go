@@ -248,32 +248,32 @@ func (r *wrongRelay) RunOnce(ctx context.Context) (int, error) {
 	rows, err := r.pool.Raw().Query(ctx, `
 WITH due AS MATERIALIZED (
     SELECT o.tenant_id, o.aggregate_id, o.version FROM outbox_events o
-    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.leased_until < clock_timestamp() `+headsOnly+`
+    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.next_attempt_at < clock_timestamp() `+headsOnly+`
     ORDER BY o.seq LIMIT 20 FOR UPDATE SKIP LOCKED)
-UPDATE outbox_events e SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval
+UPDATE outbox_events e SET next_attempt_at = clock_timestamp() + $1::interval
 FROM due WHERE e.tenant_id = due.tenant_id AND e.aggregate_id = due.aggregate_id AND e.version = due.version
-RETURNING e.aggregate_id, e.version, e.lease_token`, chaosLease)
+RETURNING e.aggregate_id, e.version, e.next_attempt_at`, chaosLease)
 	if err != nil {
 		return 0, err
 	}
 	var events []outbox.Envelope
-	var tokens []int64
+	var leases []time.Time
 	for rows.Next() {
 		e := outbox.Envelope{TenantID: tenant, Data: []byte("{}")}
-		var token int64
-		if err := rows.Scan(&e.Subject, &e.Version, &token); err != nil {
+		var until time.Time
+		if err := rows.Scan(&e.Subject, &e.Version, &until); err != nil {
 			rows.Close()
 			return 0, err
 		}
-		events, tokens = append(events, e), append(tokens, token)
+		events, leases = append(events, e), append(leases, until)
 	}
 	if err := rows.Err(); err != nil {
 		return 0, err
 	}
 	mark := func(i int) error {
 		_, err := r.pool.Raw().Exec(ctx, `UPDATE outbox_events SET published_at = clock_timestamp(), position = seq
-			WHERE tenant_id = $1 AND aggregate_id = $2 AND version = $3 AND lease_token = $4`, tenant, events[i].Subject,
-			events[i].Version, tokens[i])
+			WHERE tenant_id = $1 AND aggregate_id = $2 AND version = $3 AND next_attempt_at = $4`, tenant, events[i].Subject,
+			events[i].Version, leases[i])
 		return err
 	}
 	for i, e := range events {

@@ -7,15 +7,16 @@
 // by Append in the transaction of the change it reports. The relay sends it later, in
 // three steps, after each of which the process may crash:
 //
-//	lease     one statement: the head of each aggregate and what follows it
+//	lease     one transaction: a row of outbox_leases lists the heads of the batch,
+//	          each the oldest event of its aggregate; what follows them belongs to it
 //	publish   no transaction open; the broker acknowledges the events
-//	mark      one transaction, under the token of the lease
+//	mark      one transaction, which also deletes the lease; without it, none
 //
 //	crash before the lease    the event is stored, and not leased
 //	crash before publishing   the lease expires; another relay sends it
 //	crash before the mark     the lease expires; it is sent again, with the same id
-//	paused past its lease     another relay sent and marked it; our mark changes
-//	                          no row (payonce_outbox_fenced_total)
+//	paused past its lease     another relay has deleted the lease and sends the events;
+//	                          ours marks nothing (payonce_outbox_fenced_total)
 //	broker unreachable        no attempt is counted against an event; due events
 //	                          are sent when the broker can be reached
 //	database unreachable      the same

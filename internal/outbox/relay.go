@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -60,6 +61,8 @@ type Relay struct {
 	render    Render
 	woken     chan struct{}
 
+	idle       bool      // the last time, nothing was due
+	fromLease  int64     // leases before this one have ended
 	brokerDown bool      // it accepted no event of the last batch
 	probed     int64     // the seq of the last event that was tried on a broker that is down
 	reached    int64     // the highest seq leased so far
@@ -110,15 +113,13 @@ func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	begun := time.Now()
-	runs, err := r.leaseRuns(ctx)
-	if err != nil {
+	leaseID, runs, err := r.leaseRuns(ctx)
+	r.idle = len(runs) == 0
+	if err != nil || r.idle {
 		return 0, err
 	}
-	if len(runs) == 0 {
-		return 0, nil
-	}
 	r.publish(ctx, begun, runs)
-	return r.settle(ctx, runs)
+	return r.settle(ctx, leaseID, runs)
 }
 
 // run is the leased events of one aggregate, oldest first.
@@ -134,15 +135,19 @@ func (l *leased) published() bool { return l.tried && l.err == nil }
 
 // leaseRuns is not interrupted when the process stops: a lease whose result was not read would delay its events until
 // it expires.
-func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
+func (r *Relay) leaseRuns(ctx context.Context) (leaseID int64, runs []run, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	rows, err := r.leaseRows(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("lease events: %w", err)
+		r.fromLease = 0 // Perhaps another server responds next, which has lost the newest leases and gives their ids again.
+		return 0, nil, fmt.Errorf("lease events: %w", err)
 	}
+	if len(rows) == 0 {
+		return 0, nil, nil
+	}
+	leaseID, r.fromLease = rows[0].LeaseID, rows[0].OldestLease
 	slices.SortFunc(rows, func(a, b db.OutboxLeaseRow) int { return int(a.Seq - b.Seq) })
-	var runs []run
 	index := make(map[[2]string]int, len(rows))
 	for _, row := range rows {
 		r.reached = max(r.reached, row.Seq)
@@ -155,30 +160,46 @@ func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 		}
 		runs[i] = append(runs[i], &leased{OutboxLeaseRow: row})
 	}
-	if r.brokerDown && len(runs) > 0 {
+	if r.brokerDown {
 		r.probed = runs[len(runs)-1][0].Seq
 	}
-	return runs, nil
+	return leaseID, runs, nil
 }
 
 // leaseRows leases a batch. After a broker accepted nothing it gets only a few events, and others each time: it may
 // reject these and accept the rest, as one does that has lost a partition, and then these would block all others for as
 // long as that lasts.
 func (r *Relay) leaseRows(ctx context.Context) ([]db.OutboxLeaseRow, error) {
-	p := db.OutboxLeaseParams{
-		Lease: r.lease, HeadsMax: int32(r.headsMax), RunMax: runMax, //nolint:gosec // a few hundred
-	}
 	if !r.brokerDown {
 		r.probed = 0
-		p.AfterSeq = r.startAfter()
-		return r.pool.OutboxLease(ctx, p)
+		return r.leaseAfter(ctx, r.startAfter(), r.headsMax)
 	}
-	p.HeadsMax, p.AfterSeq = min(p.HeadsMax, probeMax), r.probed
-	rows, err := r.pool.OutboxLease(ctx, p)
+	headsMax := min(r.headsMax, probeMax)
+	rows, err := r.leaseAfter(ctx, r.probed, headsMax)
 	if err == nil && len(rows) == 0 && r.probed > 0 { // Each was tried. Start again with the oldest.
-		p.AfterSeq = 0
-		rows, err = r.pool.OutboxLease(ctx, p)
+		rows, err = r.leaseAfter(ctx, 0, headsMax)
 	}
+	return rows, err
+}
+
+// leaseAfter leases the oldest events that are due after a seq. Relays wait for each other, for as long as the statement
+// takes; one that had nothing to do does so only once something is due.
+func (r *Relay) leaseAfter(ctx context.Context, seq int64, headsMax int) (rows []db.OutboxLeaseRow, err error) {
+	if r.idle {
+		if due, err := r.pool.OutboxDue(ctx, seq); err != nil || !due {
+			return nil, err
+		}
+	}
+	err = r.pool.InTx(ctx, func(q *db.Queries) error {
+		if err := q.OutboxLock(ctx); err != nil {
+			return err
+		}
+		rows, err = q.OutboxLease(ctx, db.OutboxLeaseParams{
+			FromLease: r.fromLease, AfterSeq: seq, Lease: r.lease, RunMax: runMax,
+			HeadsMax: int32(headsMax), //nolint:gosec // a few hundred
+		})
+		return err
+	})
 	return rows, err
 }
 
@@ -261,52 +282,78 @@ func envelope(e db.OutboxLeaseRow) Envelope {
 	return env
 }
 
-// settle marks the acknowledged events and releases the others, in one transaction, each row under the token of its
-// lease. If it fails, or the process crashes before, the lease expires and the events are sent again with the same ids.
-func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
+// settle marks the acknowledged events, records the failures and ends the lease, in one transaction. Events that were not
+// tried are free again. If it fails, or the process crashes before, the lease expires and the events are sent again
+// with the same ids. If the lease has expired and another relay has ended it, nothing is written: the events are its.
+func (r *Relay) settle(ctx context.Context, leaseID int64, runs []run) (int, error) {
 	s := r.sort(runs)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	var delays []float64
-	var back int64
-	err := r.pool.InTx(ctx, func(q *db.Queries) (err error) {
-		if err = lockFeeds(ctx, q, s.tenants); err != nil {
+	err := r.pool.InTx(ctx, func(q *db.Queries) error {
+		if err := lockFeeds(ctx, q, s.tenants); err != nil {
 			return err
 		}
-		if delays, err = q.OutboxMark(ctx, s.mark); err != nil {
-			return fmt.Errorf("mark events published: %w", err)
+		ended, err := q.OutboxLeaseEnd(ctx, leaseID)
+		if err != nil {
+			return fmt.Errorf("end a lease: %w", err)
 		}
-		if back, err = q.OutboxRelease(ctx, s.back); err != nil {
-			return fmt.Errorf("release events: %w", err)
+		if ended == 0 {
+			return errLeaseLost
+		}
+		if len(s.mark.Versions) > 0 {
+			if delays, err = q.OutboxMark(ctx, s.mark); err != nil {
+				return fmt.Errorf("mark events published: %w", err)
+			}
+		}
+		if len(s.back.Versions) > 0 {
+			if err = q.OutboxRelease(ctx, s.back); err != nil {
+				return fmt.Errorf("release events: %w", err)
+			}
 		}
 		return nil
 	})
+	if errors.Is(err, errLeaseLost) {
+		r.metrics.fenced.Add(float64(len(s.mark.Versions) + len(s.back.Versions)))
+		return 0, nil
+	}
 	if err != nil {
+		r.fromLease = 0
 		return 0, err
 	}
 	for _, seconds := range delays {
 		r.metrics.latency.Observe(seconds)
 	}
 	r.metrics.published.Add(float64(len(delays)))
-	r.metrics.fenced.Add(float64(len(s.mark.Versions) - len(delays) + len(s.back.Versions) - int(back)))
+	for _, e := range s.parked {
+		r.log.Error(
+			"event parked; it blocks the later events of its aggregate", "event_id",
+			EventID(e.AggregateID, e.Version),
+			"type", e.Type, "tenant_id", e.TenantID, "failures", e.Attempts+1, "error", postgres.ErrorText(e.err),
+		)
+	}
 	if s.down != nil {
 		return 0, fmt.Errorf("publish: %w", s.down)
 	}
-	return len(delays) + s.parked, nil
+	return len(delays) + len(s.parked), nil
 }
+
+// errLeaseLost means that another relay has ended the lease.
+var errLeaseLost = errors.New("the lease has expired")
 
 type settlement struct {
 	tenants []string
 	mark    db.OutboxMarkParams
 	back    db.OutboxReleaseParams
-	parked  int
+	parked  []*leased
 	down    error // the broker accepted no event
 }
 
-// sort decides for each leased event whether it is marked, released or parked.
+// sort decides for each leased event whether it is marked as published, tried again or parked.
 func (r *Relay) sort(runs []run) settlement {
 	var s settlement
 	var transient error
+	upto := map[string]int64{} // by tenant, the seq up to which events get their position in the feed
 	for _, run := range runs {
 		s.tenants = append(s.tenants, run[0].TenantID)
 		for _, e := range run {
@@ -315,7 +362,7 @@ func (r *Relay) sort(runs []run) settlement {
 				s.mark.TenantIds = append(s.mark.TenantIds, e.TenantID)
 				s.mark.AggregateIds = append(s.mark.AggregateIds, e.AggregateID)
 				s.mark.Versions = append(s.mark.Versions, e.Version)
-				s.mark.LeaseTokens = append(s.mark.LeaseTokens, e.LeaseToken)
+				upto[e.TenantID] = max(upto[e.TenantID], e.Seq)
 			case e.tried && !errors.Is(e.err, ErrPermanent):
 				transient = e.err
 			}
@@ -323,6 +370,10 @@ func (r *Relay) sort(runs []run) settlement {
 	}
 	slices.Sort(s.tenants)
 	s.tenants = slices.Compact(s.tenants)
+	for _, tenant := range slices.Sorted(maps.Keys(upto)) {
+		s.mark.FeedTenantIds = append(s.mark.FeedTenantIds, tenant)
+		s.mark.UptoSeqs = append(s.mark.UptoSeqs, upto[tenant])
+	}
 	// An event that fails while others succeed is itself the problem, and its failure is counted. If no event succeeds,
 	// the broker is the problem, and no event may be parked for that, however long it lasts.
 	r.brokerDown = transient != nil && len(s.mark.Versions) == 0
@@ -331,7 +382,7 @@ func (r *Relay) sort(runs []run) settlement {
 	}
 	for _, run := range runs {
 		for _, e := range run {
-			if !e.published() {
+			if e.tried && e.err != nil {
 				r.release(&s, e)
 			}
 		}
@@ -341,34 +392,23 @@ func (r *Relay) sort(runs []run) settlement {
 
 func (r *Relay) release(s *settlement, e *leased) {
 	var delay time.Duration
-	var text string
-	park, failed := false, false
-	if e.tried {
-		text = postgres.ErrorText(e.err)
-		permanent := errors.Is(e.err, ErrPermanent)
-		failed = permanent || !r.brokerDown
-		failures := e.Attempts + 1
-		park = permanent || (failed && failures >= attemptsMax)
-		if failed {
-			delay = backoff(int(failures))
-		}
-		r.metrics.failures.WithLabelValues(kind(permanent)).Inc()
+	permanent := errors.Is(e.err, ErrPermanent)
+	failed := permanent || !r.brokerDown
+	failures := e.Attempts + 1
+	park := permanent || (failed && failures >= attemptsMax)
+	if failed {
+		delay = backoff(int(failures))
 	}
 	if park {
-		s.parked++
-		r.log.Error(
-			"event parked; it blocks the later events of its aggregate", "event_id",
-			EventID(e.AggregateID, e.Version),
-			"type", e.Type, "tenant_id", e.TenantID, "failures", e.Attempts+1, "error", text,
-		)
+		s.parked = append(s.parked, e)
 	}
+	r.metrics.failures.WithLabelValues(kind(permanent)).Inc()
 	s.back.TenantIds = append(s.back.TenantIds, e.TenantID)
 	s.back.AggregateIds = append(s.back.AggregateIds, e.AggregateID)
 	s.back.Versions = append(s.back.Versions, e.Version)
-	s.back.LeaseTokens = append(s.back.LeaseTokens, e.LeaseToken)
 	s.back.Delays = append(s.back.Delays, delay)
 	s.back.Failed = append(s.back.Failed, failed)
-	s.back.Errors = append(s.back.Errors, text)
+	s.back.Errors = append(s.back.Errors, postgres.ErrorText(e.err))
 	s.back.Park = append(s.back.Park, park)
 }
 

@@ -25,7 +25,13 @@ func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (int64, e
 	}
 	var total int64
 	for {
-		n, err := pool.OutboxReplay(ctx, db.OutboxReplayParams{Since: since, Until: until, AggregatesMax: replayMax})
+		var n int64
+		err := pool.InTx(ctx, func(q *db.Queries) (err error) {
+			if err = q.OutboxLock(ctx); err == nil {
+				n, err = q.OutboxReplay(ctx, db.OutboxReplayParams{Since: since, Until: until, AggregatesMax: replayMax})
+			}
+			return err
+		})
 		if err != nil {
 			return total, fmt.Errorf("replay: %w", err)
 		}

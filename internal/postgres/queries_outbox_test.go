@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -8,34 +9,44 @@ import (
 	"example.com/payonce/db"
 )
 
-// The lease token of every event is 7: so the defaults have it.
 const outboxRows = `
 	outbox_events
-	  aggregate_id  version  seq  published_at  position  parked_at  leased_until  attempts  last_error  created_at
-	  blocked       1        1    .             .         -2h        .             9         refused     -9h
-	  blocked       2        22   .             .         .          .             .         .           -9h
-	  done          1        2    -8h           1         .          .             .         .           -9h
-	  done          2        4    -7h           2         .          .             .         .           -9h
-	  done          3        6    -6h           3         .          +1h           .         .           -9h
-	  expired       1        28   .             .         .          -1h           2         .           -2h
-	  follows       1        8    -6h           4         .          .             .         .           -9h
-	  follows       2        10   .             .         .          .             .         .           -9h
-	  leased        1        14   .             .         .          +1h           1         timeout     -9h
-	  leased        2        16   .             .         .          .             .         .           -9h
-	  ready         1        9    .             .         .          .             .         .           -5h
-	  ready         2        12   .             .         .          .             .         .           -5h
-	  ready         3        18   .             .         .          .             .         .           -5h
-	  replayed      1        24   .             6         .          .             .         .           -9h
-	  replayed      2        26   .             7         -3h        .             9         refused     -9h
+	  aggregate_id  version  seq  published_at  position  parked_at  next_attempt_at  attempts  last_error  created_at
+	  blocked       1        1    .             .         -2h        .                9         refused     -9h
+	  blocked       2        22   .             .         .          .                .         .           -9h
+	  done          1        2    -8h           1         .          .                .         .           -9h
+	  done          2        4    -7h           2         .          .                .         .           -9h
+	  done          3        6    -6h           3         .          +1h              .         .           -9h
+	  expired       1        28   .             .         .          -1h              2         .           -2h
+	  follows       1        8    -6h           4         .          .                .         .           -9h
+	  follows       2        10   .             .         .          .                .         .           -9h
+	  pauses        1        14   .             .         .          +1h              1         timeout     -9h
+	  pauses        2        16   .             .         .          .                .         .           -9h
+	  ready         1        9    .             .         .          .                .         .           -5h
+	  ready         2        12   .             .         .          .                .         .           -5h
+	  ready         3        18   .             .         .          .                .         .           -5h
+	  replayed      1        24   .             6         .          .                .         .           -9h
+	  replayed      2        26   .             7         -3h        .                9         refused     -9h
+	  sending       1        30   -6h           5         .          .                .         .           -9h
+	  sending       2        32   .             .         .          .                .         .           -9h
+	  sending       3        34   .             .         .          .                .         .           -9h
 
 	outbox_events
-	  tenant_id  aggregate_id  version  seq  published_at  position  leased_until  traceparent
-	  acme       traced        1        40   -30h          40        .             00-d
-	  acme       shared        1        42   .             42        +1h           .
-	  acme:eu    traced        1        41   -30h          40        .             .
-	  acme:eu    traced        2        45   -30h          41        .             00-b
-	  acme:eu    traced        3        47   -30h          43        .             00-c
-	  acme:eu    shared        1        43   -30h          42        .             .
+	  tenant_id  aggregate_id  version  seq  published_at  position  parked_at  next_attempt_at  traceparent
+	  acme       traced        1        40   -30h          40        .          .                00-d
+	  acme       shared        1        42   .             42        .          +1h              .
+	  acme       parked        1        44   .             44        -3h        .                .
+	  acme:eu    traced        1        41   -30h          40        .          .                .
+	  acme:eu    traced        2        45   -30h          41        .          .                00-b
+	  acme:eu    traced        3        47   -30h          43        .          .                00-c
+	  acme:eu    shared        1        43   -30h          42        .          .                .
+
+	outbox_leases
+	  id   leased_until  heads
+	  103  +1h           {10}
+	  104  -1h           {28,29}
+	  105  +1h           {32,42}
+	  106  -1h           {9}
 
 	event_feeds
 	  tenant_id  last_position
@@ -44,10 +55,13 @@ const outboxRows = `
 	  another    3
 `
 
+// nextLease makes 200 the id of the next lease.
+const nextLease = "SELECT setval('outbox_leases_id_seq', 199)"
+
 func TestQueriesOfTheOutbox(t *testing.T) {
 	t.Parallel()
 	lease := func(change func(p *db.OutboxLeaseParams)) any {
-		return but(db.OutboxLeaseParams{Lease: time.Minute, HeadsMax: 99, RunMax: 9}, change)
+		return but(db.OutboxLeaseParams{FromLease: 104, Lease: time.Minute, HeadsMax: 99, RunMax: 9}, change)
 	}
 	checkQueries(t, outboxRows, []queryCase{
 		{rule: "InsertsEvents", query: q.OutboxAppend, with: db.OutboxAppendParams{
@@ -55,9 +69,9 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			Types: []string{"payment.succeeded", "order.paid"}, Data: [][]byte{[]byte("p"), []byte("o")},
 			Traceparent: ptr("00-a"),
 		}, want: `
-			inserts outbox_events/pay/2: created_at=now data=p leased_until=-infinity traceparent=00-a
+			inserts outbox_events/pay/2: created_at=now data=p next_attempt_at=-infinity traceparent=00-a
 				type=payment.succeeded
-			inserts outbox_events/ord/3: created_at=now data=o leased_until=-infinity traceparent=00-a
+			inserts outbox_events/ord/3: created_at=now data=o next_attempt_at=-infinity traceparent=00-a
 				type=order.paid`},
 		{rule: "NeverReplacesAnEvent", query: q.OutboxAppend, with: db.OutboxAppendParams{
 			TenantIds: []string{tenant}, AggregateIds: []string{"done"}, Versions: []int64{2},
@@ -65,92 +79,116 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 		}, want: `
 			error 23505 outbox_events_pkey`},
 
-		{rule: "LeasesFirstEventsAndTheirFollowers", query: q.OutboxLease,
+		{rule: "LeasesFirstEventsAndTheirFollowers", query: q.OutboxLease, first: nextLease,
 			with: lease(func(*db.OutboxLeaseParams) {}), any: true, show: "Version", want: `
-			row AggregateID=expired Version=1 Seq=28 Type=order.created Data={} CreatedAt=-2h LeaseToken=8
-				Attempts=2
-			row AggregateID=follows Version=2 Seq=10 Type=order.created Data={} CreatedAt=-9h LeaseToken=8
-			row AggregateID=ready Version=1 Seq=9 Type=order.created Data={} CreatedAt=-5h LeaseToken=8
-			row AggregateID=ready Version=2 Seq=12 Type=order.created Data={} CreatedAt=-5h LeaseToken=8
-			row AggregateID=ready Version=3 Seq=18 Type=order.created Data={} CreatedAt=-5h LeaseToken=8
-			row AggregateID=replayed Version=1 Seq=24 Type=order.created Data={} CreatedAt=-9h LeaseToken=8
-			row twin AggregateID=done Version=1 Seq=23 Type=order.created Data={} CreatedAt=-9h1m LeaseToken=8
-			row twin AggregateID=follows Version=1 Seq=29 Type=order.created Data={} CreatedAt=-2h1m
-				LeaseToken=8 Attempts=2
-			row twin AggregateID=leased Version=1 Seq=11 Type=order.created Data={} CreatedAt=-9h1m LeaseToken=8
-			row twin AggregateID=leased Version=2 Seq=15 Type=order.created Data={} CreatedAt=-9h1m LeaseToken=8
-				Attempts=1
-			row twin AggregateID=ready Version=1 Seq=17 Type=order.created Data={} CreatedAt=-9h1m LeaseToken=8
-			row twin AggregateID=ready Version=2 Seq=10 Type=order.created Data={} CreatedAt=-5h1m LeaseToken=8
-			row twin AggregateID=ready Version=3 Seq=13 Type=order.created Data={} CreatedAt=-5h1m LeaseToken=8
-			row twin AggregateID=replayed Version=1 Seq=19 Type=order.created Data={} CreatedAt=-5h1m
-				LeaseToken=8
-			row twin AggregateID=replayed Version=2 Seq=25 Type=order.created Data={} CreatedAt=-9h1m
-				LeaseToken=8
-			changes outbox_events/expired/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/follows/2: lease_token=8 leased_until=now+1m
-			changes outbox_events/ready/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/ready/2: lease_token=8 leased_until=now+1m
-			changes outbox_events/ready/3: lease_token=8 leased_until=now+1m
-			changes outbox_events/replayed/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/done/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/follows/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/leased/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/leased/2: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/ready/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/ready/2: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/ready/3: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/replayed/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/replayed/2: lease_token=8 leased_until=now+1m`},
-		{rule: "LeasesTheOldest", query: q.OutboxLease,
+			row LeaseID=200 OldestLease=105 AggregateID=expired Version=1 Seq=28 Type=order.created Data={}
+				CreatedAt=-2h Attempts=2
+			row LeaseID=200 OldestLease=105 AggregateID=follows Version=2 Seq=10 Type=order.created Data={}
+				CreatedAt=-9h
+			row LeaseID=200 OldestLease=105 AggregateID=ready Version=1 Seq=9 Type=order.created Data={}
+				CreatedAt=-5h
+			row LeaseID=200 OldestLease=105 AggregateID=ready Version=2 Seq=12 Type=order.created Data={}
+				CreatedAt=-5h
+			row LeaseID=200 OldestLease=105 AggregateID=ready Version=3 Seq=18 Type=order.created Data={}
+				CreatedAt=-5h
+			row LeaseID=200 OldestLease=105 AggregateID=replayed Version=1 Seq=24 Type=order.created Data={}
+				CreatedAt=-9h
+			row LeaseID=200 OldestLease=105 twin AggregateID=blocked Version=1 Seq=35 Type=order.created Data={}
+				CreatedAt=-9h1m
+			row LeaseID=200 OldestLease=105 twin AggregateID=done Version=1 Seq=23 Type=order.created Data={}
+				CreatedAt=-9h1m
+			row LeaseID=200 OldestLease=105 twin AggregateID=follows Version=1 Seq=29 Type=order.created Data={}
+				CreatedAt=-2h1m Attempts=2
+			row LeaseID=200 OldestLease=105 twin AggregateID=pauses Version=1 Seq=11 Type=order.created Data={}
+				CreatedAt=-9h1m
+			row LeaseID=200 OldestLease=105 twin AggregateID=pauses Version=2 Seq=15 Type=order.created Data={}
+				CreatedAt=-9h1m Attempts=1
+			row LeaseID=200 OldestLease=105 twin AggregateID=ready Version=1 Seq=17 Type=order.created Data={}
+				CreatedAt=-9h1m
+			row LeaseID=200 OldestLease=105 twin AggregateID=ready Version=2 Seq=10 Type=order.created Data={}
+				CreatedAt=-5h1m
+			row LeaseID=200 OldestLease=105 twin AggregateID=ready Version=3 Seq=13 Type=order.created Data={}
+				CreatedAt=-5h1m
+			row LeaseID=200 OldestLease=105 twin AggregateID=replayed Version=1 Seq=19 Type=order.created
+				Data={} CreatedAt=-5h1m
+			row LeaseID=200 OldestLease=105 twin AggregateID=replayed Version=2 Seq=25 Type=order.created
+				Data={} CreatedAt=-9h1m
+			deletes outbox_leases/104
+			deletes outbox_leases/106
+			inserts outbox_leases/200: heads={9, 10, 11, 17, 19, 23, 24, 28, 29, 35} leased_until=now+1m`},
+		{rule: "ReadsLeasesFromOneOn", query: q.OutboxLease, first: nextLease,
+			with: lease(func(p *db.OutboxLeaseParams) { p.FromLease, p.HeadsMax, p.RunMax = 1, 2, 1 }), any: true, want: `
+			row LeaseID=200 OldestLease=103 AggregateID=ready Version=1 Seq=9 Type=order.created Data={}
+				CreatedAt=-5h
+			row LeaseID=200 OldestLease=103 twin AggregateID=pauses Version=1 Seq=11 Type=order.created Data={}
+				CreatedAt=-9h1m
+			deletes outbox_leases/104
+			deletes outbox_leases/106
+			inserts outbox_leases/200: heads={9, 11} leased_until=now+1m`},
+		{rule: "LeavesAnExpiredLeaseThatIsBeingEnded", query: q.OutboxLease, first: nextLease, locked: "outbox_leases/106",
+			with: lease(func(p *db.OutboxLeaseParams) { p.HeadsMax, p.RunMax = 1, 1 }), any: true, want: `
+			row LeaseID=200 OldestLease=105 AggregateID=follows Version=2 Seq=10 Type=order.created Data={}
+				CreatedAt=-9h
+			deletes outbox_leases/104
+			inserts outbox_leases/200: heads={10} leased_until=now+1m`},
+		{rule: "LeasesNothing", query: q.OutboxLease, first: nextLease,
+			with: lease(func(p *db.OutboxLeaseParams) { p.AfterSeq = 99 }), want: `
+			no row
+			deletes outbox_leases/104
+			deletes outbox_leases/106`},
+		{rule: "EndsALease", query: q.OutboxLeaseEnd, each: "103 104 107",
+			with: func(id string) any { n, _ := strconv.ParseInt(id, 10, 64); return n }, want: `
+			103: returns 1
+			103: deletes outbox_leases/103
+			104: returns 1
+			104: deletes outbox_leases/104
+			107: returns 0`},
+		{rule: "SeesWhatMayBeDue", query: q.OutboxDue, each: "0 30 41",
+			with: func(seq string) any { n, _ := strconv.ParseInt(seq, 10, 64); return n }, want: `
+			0: returns true
+			30: returns true
+			41: returns false`},
+		{rule: "LeasesTheOldest", query: q.OutboxLease, first: nextLease,
 			with: lease(func(p *db.OutboxLeaseParams) { p.HeadsMax, p.RunMax = 2, 2 }), any: true, want: `
-			row AggregateID=follows Version=2 Seq=10 Type=order.created Data={} CreatedAt=-9h LeaseToken=8
-			row AggregateID=ready Version=1 Seq=9 Type=order.created Data={} CreatedAt=-5h LeaseToken=8
-			row AggregateID=ready Version=2 Seq=12 Type=order.created Data={} CreatedAt=-5h LeaseToken=8
-			changes outbox_events/follows/2: lease_token=8 leased_until=now+1m
-			changes outbox_events/ready/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/ready/2: lease_token=8 leased_until=now+1m`},
-		{rule: "BeginsAfterAPlaceInTheQueue", query: q.OutboxLease,
+			row LeaseID=200 OldestLease=105 AggregateID=follows Version=2 Seq=10 Type=order.created Data={}
+				CreatedAt=-9h
+			row LeaseID=200 OldestLease=105 AggregateID=ready Version=1 Seq=9 Type=order.created Data={}
+				CreatedAt=-5h
+			row LeaseID=200 OldestLease=105 AggregateID=ready Version=2 Seq=12 Type=order.created Data={}
+				CreatedAt=-5h
+			deletes outbox_leases/104
+			deletes outbox_leases/106
+			inserts outbox_leases/200: heads={9, 10} leased_until=now+1m`},
+		{rule: "BeginsAfterAPlaceInTheQueue", query: q.OutboxLease, first: nextLease,
 			with: lease(func(p *db.OutboxLeaseParams) { p.HeadsMax, p.RunMax, p.AfterSeq = 2, 1, 12 }), any: true, want: `
-			row twin AggregateID=ready Version=1 Seq=17 Type=order.created Data={} CreatedAt=-9h1m LeaseToken=8
-			row twin AggregateID=replayed Version=1 Seq=19 Type=order.created Data={} CreatedAt=-5h1m
-				LeaseToken=8
-			changes outbox_events/twin/ready/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/twin/replayed/1: lease_token=8 leased_until=now+1m`},
-		{rule: "SkipsAFirstEventThatIsLocked", query: q.OutboxLease, locked: "outbox_events/ready/1",
-			with: lease(func(p *db.OutboxLeaseParams) { p.HeadsMax, p.RunMax, p.AfterSeq = 1, 9, 8 }), any: true, want: `
-			row AggregateID=follows Version=2 Seq=10 Type=order.created Data={} CreatedAt=-9h LeaseToken=8
-			changes outbox_events/follows/2: lease_token=8 leased_until=now+1m`},
-		{rule: "SkipsAFollowerThatIsLocked", query: q.OutboxLease, locked: "outbox_events/ready/2",
-			with: lease(func(p *db.OutboxLeaseParams) { p.HeadsMax, p.RunMax, p.AfterSeq = 1, 9, 8 }), any: true, want: `
-			row AggregateID=ready Version=1 Seq=9 Type=order.created Data={} CreatedAt=-5h LeaseToken=8
-			row AggregateID=ready Version=3 Seq=18 Type=order.created Data={} CreatedAt=-5h LeaseToken=8
-			changes outbox_events/ready/1: lease_token=8 leased_until=now+1m
-			changes outbox_events/ready/3: lease_token=8 leased_until=now+1m`},
+			row LeaseID=200 OldestLease=105 twin AggregateID=ready Version=1 Seq=17 Type=order.created Data={}
+				CreatedAt=-9h1m
+			row LeaseID=200 OldestLease=105 twin AggregateID=replayed Version=1 Seq=19 Type=order.created
+				Data={} CreatedAt=-5h1m
+			deletes outbox_leases/104
+			deletes outbox_leases/106
+			inserts outbox_leases/200: heads={17, 19} leased_until=now+1m`},
 
 		{rule: "PlacesAllEarlierEventsInTheFeed", query: q.OutboxMark, with: db.OutboxMarkParams{
-			TenantIds: []string{tenant}, AggregateIds: []string{"leased"}, Versions: []int64{1}, LeaseTokens: []int64{7},
+			TenantIds: []string{tenant}, AggregateIds: []string{"pauses"}, Versions: []int64{1},
+			FeedTenantIds: []string{tenant}, UptoSeqs: []int64{14},
 		}, any: true, want: `
 			row -9h
 			changes event_feeds/tenant: last_position=12
 			changes outbox_events/blocked/1: position=8
 			changes outbox_events/follows/2: position=10
-			changes outbox_events/leased/1: last_error=null position=12 published_at=now
+			changes outbox_events/pauses/1: last_error=null position=12 published_at=now
 			changes outbox_events/ready/1: position=9
 			changes outbox_events/ready/2: position=11`},
-		{rule: "NeedsTheLease", query: q.OutboxMark, with: db.OutboxMarkParams{
-			TenantIds: []string{tenant, tenant}, AggregateIds: []string{"leased", "done"}, Versions: []int64{1, 2},
-			LeaseTokens: []int64{6, 7},
-		}, want: `
-			no row`},
 		{rule: "KeepsAPosition", query: q.OutboxMark, with: db.OutboxMarkParams{
-			TenantIds: []string{tenant}, AggregateIds: []string{"replayed"}, Versions: []int64{1}, LeaseTokens: []int64{7},
+			TenantIds: []string{tenant}, AggregateIds: []string{"replayed"}, Versions: []int64{1},
+			FeedTenantIds: []string{tenant}, UptoSeqs: []int64{0},
 		}, want: `
 			row -9h
 			changes outbox_events/replayed/1: published_at=now`},
 		{rule: "MarksEventsOfSeveralTenants", query: q.OutboxMark, with: db.OutboxMarkParams{
 			TenantIds: []string{tenant, twin}, AggregateIds: []string{"follows", "ready"}, Versions: []int64{2, 1},
-			LeaseTokens: []int64{7, 7},
+			FeedTenantIds: []string{tenant, twin}, UptoSeqs: []int64{10, 17},
 		}, any: true, want: `
 			row -9h
 			row -9h1m
@@ -160,31 +198,20 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			changes outbox_events/follows/2: position=10 published_at=now
 			changes outbox_events/ready/1: position=9
 			changes outbox_events/twin/blocked/2: position=51
-			changes outbox_events/twin/leased/1: position=53
-			changes outbox_events/twin/leased/2: position=55
+			changes outbox_events/twin/pauses/1: position=53
+			changes outbox_events/twin/pauses/2: position=55
 			changes outbox_events/twin/ready/1: position=56 published_at=now
 			changes outbox_events/twin/ready/2: position=52
 			changes outbox_events/twin/ready/3: position=54`},
 
-		{rule: "NeedsTheLease", query: q.OutboxRelease, each: "leased done", with: func(aggregate string) any {
-			return db.OutboxReleaseParams{
-				TenantIds: []string{tenant, tenant}, AggregateIds: []string{aggregate, "ready"}, Versions: []int64{1, 1},
-				LeaseTokens: []int64{7, 6}, Delays: []time.Duration{time.Minute, time.Minute},
-				Failed: []bool{true, true}, Errors: []string{"refused", "refused"}, Park: []bool{true, true},
-			}
-		}, want: `
-			leased: returns 1
-			leased: changes outbox_events/leased/1: attempts=2 last_error=refused leased_until=now+1m
-				parked_at=now
-			done: returns 0`},
 		{rule: "CountsOnlyFailures", query: q.OutboxRelease, with: db.OutboxReleaseParams{
-			TenantIds: []string{tenant, tenant}, AggregateIds: []string{"leased", "ready"}, Versions: []int64{1, 1},
-			LeaseTokens: []int64{7, 7}, Delays: []time.Duration{0, time.Minute}, Failed: []bool{false, true},
-			Errors: []string{"", "timeout"}, Park: []bool{false, false},
+			TenantIds: []string{tenant, tenant, tenant}, AggregateIds: []string{"pauses", "ready", "expired"},
+			Versions: []int64{1, 1, 1}, Delays: []time.Duration{0, time.Minute, time.Minute},
+			Failed: []bool{false, true, true}, Errors: []string{"", "timeout", "refused"}, Park: []bool{false, false, true},
 		}, want: `
-			returns 2
-			changes outbox_events/leased/1: leased_until=now
-			changes outbox_events/ready/1: attempts=1 last_error=timeout leased_until=now+1m`},
+			changes outbox_events/expired/1: attempts=3 last_error=refused next_attempt_at=now+1m parked_at=now
+			changes outbox_events/pauses/1: next_attempt_at=now
+			changes outbox_events/ready/1: attempts=1 last_error=timeout next_attempt_at=now+1m`},
 		{rule: "UnparksAnAggregate", query: q.OutboxUnpark, each: "blocked ready", with: func(aggregate string) any {
 			return db.OutboxUnparkParams{TenantID: tenant, AggregateID: aggregate}
 		}, want: `
@@ -196,38 +223,50 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			with: db.OutboxReplayParams{Since: at("-7h30m"), Until: at("-5h"), AggregatesMax: 9}, want: `
 			returns 7
 			changes outbox_events/done/2: published_at=null
-			changes outbox_events/done/3: leased_until=now+1s published_at=null
-			changes outbox_events/follows/1: published_at=null
-			changes outbox_events/follows/2: leased_until=now+1s
+			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
 			changes outbox_events/twin/done/3: published_at=null
-			changes outbox_events/twin/expired/1: leased_until=-infinity published_at=null
-			changes outbox_events/twin/follows/2: published_at=null`},
+			changes outbox_events/twin/expired/1: next_attempt_at=-infinity published_at=null
+			changes outbox_events/twin/follows/2: published_at=null
+			changes outbox_events/twin/sending/2: published_at=null
+			changes outbox_events/twin/sending/3
+			deletes outbox_leases/104
+			deletes outbox_leases/106`},
 		{rule: "EndsBeforeATime", query: q.OutboxReplay,
 			with: db.OutboxReplayParams{Since: at("-9h"), Until: at("-7h30m"), AggregatesMax: 9}, want: `
 			returns 5
 			changes outbox_events/done/1: published_at=null
-			changes outbox_events/done/2: leased_until=now+1s published_at=null
-			changes outbox_events/done/3: leased_until=now+1s published_at=null
+			changes outbox_events/done/2: published_at=null
+			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
 			changes outbox_events/twin/done/2: published_at=null
-			changes outbox_events/twin/done/3: leased_until=now+1s published_at=null`},
+			changes outbox_events/twin/done/3: published_at=null
+			deletes outbox_leases/104
+			deletes outbox_leases/106`},
 		{rule: "BeginsWithTheOldest", query: q.OutboxReplay,
 			with: db.OutboxReplayParams{Since: at("-6h30m"), Until: at("-5h"), AggregatesMax: 1}, want: `
 			returns 1
-			changes outbox_events/done/3: leased_until=-infinity published_at=null`},
+			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
+			deletes outbox_leases/104
+			deletes outbox_leases/106`},
 		{rule: "SkipsWhatIsBeingSent", query: q.OutboxReplay,
-			first: "UPDATE outbox_events SET leased_until = now() + interval '1 hour' WHERE aggregate_id = 'follows'",
-			with:  db.OutboxReplayParams{Since: at("-6h30m"), Until: at("-5h"), AggregatesMax: 9}, want: `
-			returns 2
-			changes outbox_events/done/3: leased_until=-infinity published_at=null
-			changes outbox_events/twin/expired/1: leased_until=-infinity published_at=null`},
+			with: db.OutboxReplayParams{Since: at("-6h30m"), Until: at("-5h"), AggregatesMax: 9}, want: `
+			returns 5
+			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
+			changes outbox_events/twin/expired/1: next_attempt_at=-infinity published_at=null
+			changes outbox_events/twin/follows/2: published_at=null
+			changes outbox_events/twin/sending/2: published_at=null
+			changes outbox_events/twin/sending/3
+			deletes outbox_leases/104
+			deletes outbox_leases/106`},
 		{rule: "SkipsWhatIsBeingSentOfItsTenant", query: q.OutboxReplay,
 			with: db.OutboxReplayParams{Since: at("-31h"), Until: at("-29h"), AggregatesMax: 9}, want: `
 			returns 5
 			changes outbox_events/shared/1: published_at=null
 			changes outbox_events/traced/1: published_at=null
-			changes outbox_events/traced/2: leased_until=now+1s published_at=null
-			changes outbox_events/traced/3: leased_until=now+1s published_at=null
-			changes outbox_events/twin/traced/1: published_at=null`},
+			changes outbox_events/traced/2: published_at=null
+			changes outbox_events/traced/3: published_at=null
+			changes outbox_events/twin/traced/1: published_at=null
+			deletes outbox_leases/104
+			deletes outbox_leases/106`},
 		{rule: "LooksAtTheWindow", query: q.OutboxReplayLeft, each: "-9h/-8h30m -9h/-7h30m -7h30m/-5h -5h/-1h",
 			with: func(window string) any {
 				since, until, _ := strings.Cut(window, "/")
@@ -240,7 +279,7 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 		{rule: "ReadsTheClock", query: q.OutboxNow, want: `
 			row now`},
 		{rule: "CountsAndFindsTheOldest", query: q.OutboxStats, want: `
-			row Waiting=19 OldestSeconds=-5h Parked=4`},
+			row Waiting=23 OldestSeconds=-5h Parked=5`},
 		{rule: "FindsTheFirstTrace", query: q.OutboxOrigin, each: "done traced missing",
 			with: func(aggregate string) any {
 				return db.OutboxOriginParams{TenantID: tenant, AggregateID: aggregate}
@@ -248,12 +287,5 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			done: no row
 			traced: returns 00-b
 			missing: no row`},
-		{rule: "SeesALeaseThatWasLostMeanwhile", query: q.OutboxMark,
-			meanwhile: "UPDATE outbox_events SET lease_token = 8 WHERE aggregate_id = 'leased'",
-			with: db.OutboxMarkParams{
-				TenantIds: []string{tenant}, AggregateIds: []string{"leased"}, Versions: []int64{1}, LeaseTokens: []int64{7},
-			}, want: `
-			no row
-			locks outbox_events/leased/1`},
 	})
 }

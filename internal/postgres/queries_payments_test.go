@@ -163,7 +163,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			open: inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32
 				bytes fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
-			open: inserts outbox_events/pay/1: created_at=now data=e leased_until=-infinity type=payment.created
+			open: inserts outbox_events/pay/1: created_at=now data=e next_attempt_at=-infinity type=payment.created
 			open: inserts payments/pay: amount_minor=1000 create_sent_at=now created_at=-1h currency=eur
 				idempotency_key=new intent_number=2 order_id=open payment_method=pm status=processing updated_at=now
 				version=1
@@ -187,8 +187,8 @@ func TestQueriesOfPayments(t *testing.T) {
 				created_at=now fingerprint=32 bytes fingerprint_version=1 lease_token=1 leased_until=now+1m
 				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request_id=req
 				resource_id=pay'''
-			inserts outbox_events/pay'/1: created_at=now data=e leased_until=-infinity type=payment.created
-			inserts outbox_events/pay'''/1: created_at=now data=e leased_until=-infinity type=payment.created
+			inserts outbox_events/pay'/1: created_at=now data=e next_attempt_at=-infinity type=payment.created
+			inserts outbox_events/pay'''/1: created_at=now data=e next_attempt_at=-infinity type=payment.created
 			inserts payments/pay': amount_minor=1000 create_sent_at=now created_at=-1h currency=eur
 				idempotency_key=new' intent_number=2 order_id=open payment_method=pm status=processing
 				updated_at=now version=1
@@ -209,7 +209,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
 				fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
-			inserts outbox_events/pay/1: created_at=now data=e leased_until=-infinity type=payment.created
+			inserts outbox_events/pay/1: created_at=now data=e next_attempt_at=-infinity type=payment.created
 			inserts payments/pay: amount_minor=1000 confirm_sent_at=now created_at=-1h currency=eur
 				idempotency_key=new intent_id=pi_old intent_number=2 later_intent_id=pi_old order_id=open
 				payment_method=pm status=processing updated_at=now version=1

@@ -10,8 +10,7 @@ func init() {
 	defaults["tenants"] = values(map[string]string{"fingerprint_secret": strings.Repeat("s", 32)})
 	defaults["api_keys"] = values(map[string]string{"key_hash": strings.Repeat("k", 32), "hint": "k1_e"})
 	defaults["idempotency_keys"] = completeKey
-	defaults["outbox_events"] = values(map[string]string{"type": "order.created", "data": "{}", "created_at": "-9h",
-		"lease_token": "7"})
+	defaults["outbox_events"] = values(map[string]string{"type": "order.created", "data": "{}", "created_at": "-9h"})
 	defaults["orders"] = values(map[string]string{"amount_minor": "1000", "currency": "eur", "items": "[]",
 		"created_at": "-9h"})
 	defaults["payments"] = completePayment

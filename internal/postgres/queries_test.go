@@ -212,7 +212,7 @@ func rowName(key []string) string {
 	parts := make([]string, 0, len(key))
 	for _, column := range key {
 		if column == "tenant_id" || column == "id" && len(key) == 1 {
-			column = fmt.Sprintf("CASE %s WHEN '%s' THEN NULL WHEN '%s' THEN 'twin' ELSE %[1]s END", column, tenant, twin)
+			column = fmt.Sprintf("CASE %s::text WHEN '%s' THEN NULL WHEN '%s' THEN 'twin' ELSE %[1]s::text END", column, tenant, twin)
 			if len(key) == 1 {
 				column = strings.Replace(column, "NULL", "'tenant'", 1)
 			}

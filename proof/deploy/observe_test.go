@@ -399,7 +399,7 @@ func (o *observed) parkedByHand() act {
 		repair: func() {
 			o.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp(), parked_at = NULL WHERE tenant_id = $1
 				AND key = $2`, o.Tenant.ID, key)
-			o.Exec(`UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity'
+			o.Exec(`UPDATE outbox_events SET parked_at = NULL, attempts = 0, next_attempt_at = '-infinity'
 				WHERE tenant_id = $1 AND aggregate_id = 'ord_parked' AND parked_at IS NOT NULL`, o.Tenant.ID)
 			o.Exec(`UPDATE inbox_events SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = ` +
 				`'-infinity' WHERE consumer = 'notifier' AND event_id = 'ord_parked-2' AND status = 'parked'`)
