@@ -330,12 +330,18 @@ var outboxEntries = []entry{
 		table: "outbox_events", name: "event_is_immutable", rule: "an event and its position in the feed never change",
 		refused: setEach("UPDATE outbox_events", "aggregate_id = 'ord' AND version = 2", "tenant_id = 'other'",
 			"aggregate_id = 'other'", "version = 4", "type = 'order.paid'", "data = '[]'", "data = NULL",
-			"created_at = '2026-01-01'", "position = 3", "position = NULL", "lease_token = lease_token - 1"),
+			"created_at = '2026-01-01'", "position = 3", "position = NULL"),
 		accepted: []string{
 			`UPDATE outbox_events SET position = 3 WHERE aggregate_id = 'ord' AND version = 3`,
-			`UPDATE outbox_events SET lease_token = lease_token + 1 WHERE aggregate_id = 'ord' AND version = 3`,
+			`UPDATE outbox_events SET next_attempt_at = now(), attempts = 3 WHERE aggregate_id = 'ord' AND version = 3`,
 			`UPDATE outbox_events SET published_at = now() WHERE aggregate_id = 'ord' AND version = 2`,
 		},
+	},
+	{
+		table: "outbox_leases", name: "outbox_leases_pkey", rule: "a lease has an id of its own, which is its fencing token",
+		refused: []string{`INSERT INTO outbox_leases (id, leased_until, heads) OVERRIDING SYSTEM VALUE
+			VALUES (1000, now(), '{1}'), (1000, now(), '{2}')`},
+		accepted: []string{`INSERT INTO outbox_leases (leased_until, heads) VALUES (now(), '{1}'), (now(), '{2}')`},
 	},
 	{
 		table: "outbox_events", name: "unpublished_is_never_deleted", rule: "an event is deleted after it was published",

@@ -18,6 +18,7 @@ import (
 
 // withoutTable are the queries that have no truth table, each with the reason.
 var withoutTable = map[string]string{
+	"OutboxLock":       "it has no rows; TestLeases of the outbox waits for it",
 	"PlanByIndex":      "it has no rows; TestPlanByIndex reads the settings",
 	"TimeoutsForAudit": "it has no rows; TestTimeoutsForAudit reads the setting",
 }

@@ -273,9 +273,9 @@ func TestQueriesOfPayments(t *testing.T) {
 				version=2
 			held: changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
-			held: inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+			held: inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
 				type=payment.succeeded
-			held: inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid
+			held: inserts outbox_events/open/2: created_at=now data=o next_attempt_at=-infinity type=order.paid
 			finished: no row
 			stale: no row
 			missing: no row`},
@@ -289,9 +289,9 @@ func TestQueriesOfPayments(t *testing.T) {
 				version=2
 			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
 				type=payment.succeeded
-			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+			inserts outbox_events/open/2: created_at=now data=o next_attempt_at=-infinity type=order.paid`},
 		{rule: "LeavesTwinsAlone", query: q.PaymentFinish, with: finish("held"), first: twins, want: `
 			row 1
 			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
@@ -301,9 +301,9 @@ func TestQueriesOfPayments(t *testing.T) {
 				version=2
 			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
 				type=payment.succeeded
-			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+			inserts outbox_events/open/2: created_at=now data=o next_attempt_at=-infinity type=order.paid`},
 		{rule: "WritesNoHistoryOfTheFirstHolder", query: q.PaymentFinish, first: firstHolder,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.LeaseTokens[0] = 1 }), want: `
 			row 1
@@ -314,9 +314,9 @@ func TestQueriesOfPayments(t *testing.T) {
 				version=2
 			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
 				type=payment.succeeded
-			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+			inserts outbox_events/open/2: created_at=now data=o next_attempt_at=-infinity type=order.paid`},
 		{rule: "RecordsAConfirmAlone", query: q.PaymentFinish, first: sentBefore,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.StripeOperations[0] = "create_intent" }), want: `
 			row 1
@@ -327,9 +327,9 @@ func TestQueriesOfPayments(t *testing.T) {
 				version=2
 			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
 				type=payment.succeeded
-			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+			inserts outbox_events/open/2: created_at=now data=o next_attempt_at=-infinity type=order.paid`},
 		{rule: "RecordsTheRefusalOfARow", query: q.PaymentFinish, first: sentBefore,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""
@@ -342,7 +342,8 @@ func TestQueriesOfPayments(t *testing.T) {
 				status=failed updated_at=now version=2
 			changes stripe_call_rows/acme:eu:held:confirm: http_status=402 object_id=pi outcome=refused
 				request_ids={req_s}
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
+				type=payment.failed`},
 		{rule: "RecordsAFirstConfirm", query: q.PaymentFinish, first: sentBefore, with: but(finish("held"),
 			func(p *db.PaymentFinishParams) { p.StripeKeys[0] = tenant + ":new:confirm" }), want: `
 			row 1
@@ -351,9 +352,9 @@ func TestQueriesOfPayments(t *testing.T) {
 			changes orders/open: payment_id=confirming status=paid version=2
 			changes payments/confirming: charge_id=ch confirm_request_id=req_s intent_closed=true
 				status=succeeded updated_at=now version=2
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
 				type=payment.succeeded
-			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+			inserts outbox_events/open/2: created_at=now data=o next_attempt_at=-infinity type=order.paid`},
 		{rule: "RecordsAFirstConfirmThatWasRefused", query: q.PaymentFinish, first: sentBefore,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""
@@ -364,7 +365,8 @@ func TestQueriesOfPayments(t *testing.T) {
 				finished_at=now history={3 finished now} recovery_point=finished
 			changes payments/confirming: ended_id=confirming failure_code=card_declined intent_closed=true
 				status=failed updated_at=now version=2
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
+				type=payment.failed
 			inserts stripe_call_rows/acme:eu:new:confirm: attempts=1 first_sent_at=-1h http_status=402
 				last_sent_at=-1h object_id=pi operation=confirm outcome=refused params_sha256=sha
 				request_ids={req_s} resource_id=confirming`},
@@ -379,7 +381,8 @@ func TestQueriesOfPayments(t *testing.T) {
 				finished_at=now history={3 finished now} recovery_point=finished
 			changes payments/confirming: ended_id=confirming failure_code=declined intent_closed=true
 				status=failed updated_at=now version=2
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
+				type=payment.failed
 			inserts stripe_call_rows/acme:eu:new:create: attempts=1 first_sent_at=-2h http_status=400
 				last_sent_at=-2h object_id=pi operation=create_intent outcome=refused params_sha256=sha
 				resource_id=open`},
@@ -394,7 +397,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			changes payments/confirming: ended_id=confirming failure_code=card_declined intent_closed=true
 				status=failed updated_at=now version=2
 			changes stripe_call_rows/acme:eu:held:confirm: http_status=402 object_id=pi outcome=refused
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
+				type=payment.failed`},
 		{rule: "NeedsNoOrderThatIsOpenToDecline", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.OrderIds[0], p.OrderVersions[0] = false, "canceled", 9
@@ -407,7 +411,8 @@ func TestQueriesOfPayments(t *testing.T) {
 				intent_closed=true status=failed updated_at=now version=2
 			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
-			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
+			inserts outbox_events/confirming/2: created_at=now data=p next_attempt_at=-infinity
+				type=payment.failed`},
 		{rule: "NeedsTheOrderAsItWasRead", query: q.PaymentFinish, each: "touched canceled missing",
 			with: func(order string) any {
 				return but(finish("held"), func(p *db.PaymentFinishParams) { p.OrderIds[0] = order })
