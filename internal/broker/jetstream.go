@@ -52,6 +52,9 @@ type jetStream struct {
 	atomic   bool // the stream takes atomic batches
 	batchMax int  // of the server, if it has refused a batch as too large
 	warned   bool // that it does not take them
+
+	unconfirmed   int       // batches without an acknowledgement, each soon after the one before
+	unconfirmedAt time.Time // the last of them
 }
 
 func openNATS(brokerURL string, o Options) (*jetStream, error) {
@@ -220,7 +223,9 @@ func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []err
 	}
 	acks := make([]jetstream.PubAckFuture, len(events))
 	for _, i := range b.publishBatches(ctx, events, bodies, errs) {
-		acks[i], errs[i] = b.send(events[i], bodies[i])
+		if errs[i] = ctx.Err(); errs[i] == nil { // a batch may have waited until the deadline
+			acks[i], errs[i] = b.send(events[i], bodies[i])
+		}
 	}
 	for i, ack := range acks {
 		if ack == nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,9 +21,21 @@ const (
 	batchBytesMax = 4 << 20 // of bodies; the server stages a batch on disk until its commit
 	headerRoom    = 1024    // our headers are smaller
 
+	// After so many batches without a confirmation, each within doubtFor of the one before, events are published
+	// singly for a while: then the server confirms each event for itself. After that one more such batch is enough.
+	unconfirmedMax = 2
+	singlyFor      = time.Minute
+	doubtFor       = 2 * time.Minute
+
 	errAtomicDisabled = 10174 // the stream does not have AllowAtomicPublish
 	errBatchTooLarge  = 10199
 )
+
+const _ = uint(doubtFor - singlyFor - publishWithin) // the batch tried after that minute is still within doubtFor
+
+// errUnconfirmed means that the commit of a batch was sent and its acknowledgement did not come: the server may have
+// stored all of the batch or nothing.
+var errUnconfirmed = errors.New("no acknowledgement of a batch")
 
 // batchRefusedError means that the server has stored nothing of a batch.
 type batchRefusedError struct {
@@ -37,6 +50,11 @@ func (e *batchRefusedError) Error() string {
 // publishBatches publishes events in atomic batches, which cost one sync each. It returns those that must be sent
 // singly: the server refuses a batch whole if it has one event that is stored already or that it rejects. An error
 // without the server's refusal leaves every event of the batch in doubt: the caller sends it again with the same id.
+//
+// A server may confirm no batch and still confirm single messages: a batch that it cannot sync or that a link cannot
+// carry in time, or a server of an older version. So after a second batch without a confirmation, events are sent
+// singly. The count is of the connection, not of an event: the relay tries other events after a failure, and each of
+// them would wait for its own second failure.
 //
 // nats-server 2.15.2, processJetStreamAtomicBatchMsg in server/stream.go: with sync_interval always and one replica the
 // commit stores the messages, calls FlushAllPending of the stream's store, which syncs its blocks, and responds after
@@ -78,11 +96,17 @@ func (b *jetStream) publishBatch(
 	if b.batchSize() == 0 { // the batch before was refused
 		return batch
 	}
-	err := b.sendBatch(ctx, events, bodies, batch)
+	err := ctx.Err() // after the deadline it would only be staged, and never committed
+	if err == nil {
+		err = b.sendBatch(ctx, events, bodies, batch)
+	}
 	var refused *batchRefusedError
 	if errors.As(err, &refused) {
 		b.noteRefusal(refused, len(batch))
 		return batch
+	}
+	if errors.Is(err, errUnconfirmed) {
+		b.noteUnconfirmed(err)
 	}
 	for _, i := range batch {
 		errs[i] = err
@@ -112,17 +136,38 @@ func (b *jetStream) sendBatch(ctx context.Context, events []outbox.Envelope, bod
 			continue
 		}
 		m.Header["Nats-Batch-Commit"] = []string{"1"}
-		response, err := b.conn.RequestMsgWithContext(ctx, m)
-		if errors.Is(err, nats.ErrNoResponders) {
-			err = jetstream.ErrNoStreamResponse
-			b.checkStream(err)
-		}
-		if err != nil {
-			return fmt.Errorf("wait for the acknowledgement of a batch: %w", err)
+		response, err := b.request(ctx, m)
+		switch {
+		case errors.Is(err, nats.ErrNoResponders):
+			b.checkStream(jetstream.ErrNoStreamResponse)
+			return fmt.Errorf("commit a batch: %w", jetstream.ErrNoStreamResponse)
+		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrDisconnected):
+			return fmt.Errorf("%w: %w", errUnconfirmed, err)
+		case err != nil:
+			return fmt.Errorf("commit a batch: %w", err)
 		}
 		return checkBatchAck(response.Data, id, len(batch))
 	}
 	return nil
+}
+
+// request sends a message and waits for the response, but not after the connection was lost: a response that was
+// under way then does not come.
+func (b *jetStream) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	lost := b.conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer b.conn.RemoveStatusListener(lost) // closes it
+	go func() {
+		if _, ok := <-lost; ok {
+			cancel(nats.ErrDisconnected)
+		}
+	}()
+	response, err := b.conn.RequestMsgWithContext(ctx, m)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return response, err
 }
 
 func checkBatchAck(body []byte, id string, size int) error {
@@ -135,23 +180,23 @@ func checkBatchAck(body []byte, id string, size int) error {
 		Count int    `json:"count"`
 	}
 	if err := json.Unmarshal(body, &ack); err != nil {
-		return fmt.Errorf("read the acknowledgement of a batch: %w", err)
+		return fmt.Errorf("%w, but a response that cannot be read: %w", errUnconfirmed, err)
 	}
 	if ack.Error != nil {
 		return &batchRefusedError{code: ack.Error.Code, description: ack.Error.Description}
 	}
 	if ack.Batch != id || ack.Count != size { // by a server that does not know batches: it has stored them one by one
-		return fmt.Errorf("the acknowledgement is of batch %q with %d events, not of %q with %d",
-			ack.Batch, ack.Count, id, size)
+		return fmt.Errorf("%w, but one of batch %q with %d events, not of %q with %d",
+			errUnconfirmed, ack.Batch, ack.Count, id, size)
 	}
 	return nil
 }
 
-// batchSize is how many events a batch may have; zero: the stream takes none.
+// batchSize is how many events a batch may have; zero: the stream takes none, or batches were not confirmed.
 func (b *jetStream) batchSize() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.atomic {
+	if !b.atomic || b.unconfirmed >= unconfirmedMax && time.Since(b.unconfirmedAt) < singlyFor {
 		return 0
 	}
 	return cmp.Or(b.batchMax, batchMax)
@@ -164,7 +209,24 @@ func (b *jetStream) noteRefusal(refused *batchRefusedError, size int) {
 	case errAtomicDisabled: // another process has changed the stream: it is brought up to date before the next publish
 		b.atomic, b.ready = false, false
 	case errBatchTooLarge:
-		b.batchMax = max(size/2, 2)
+		b.batchMax = min(cmp.Or(b.batchMax, batchMax), size/2)
+		if b.batchMax < 2 {
+			b.setAtomic(false, refused)
+		}
+	}
+}
+
+func (b *jetStream) noteUnconfirmed(reason error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.unconfirmedAt) > doubtFor {
+		b.unconfirmed = 0
+	}
+	b.unconfirmed++
+	b.unconfirmedAt = time.Now()
+	if b.unconfirmed >= unconfirmedMax {
+		b.log.Warn("the broker did not confirm several batches; events are published singly for a while",
+			"batches", b.unconfirmed, "for", singlyFor, "error", reason)
 	}
 }
 

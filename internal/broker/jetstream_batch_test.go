@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -17,45 +18,74 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
+func batchOf(n int) (events []outbox.Envelope) {
+	for i := range n {
+		events = append(events, envelope(fmt.Sprintf("ord_%d", i), 1))
+	}
+	return events
+}
+
+// natsWithClient is a server and a client of it that is not ours.
+func natsWithClient(t *testing.T, configure ...func(*server.Options)) (*natsPlace, jetstream.JetStream) {
+	t.Helper()
+	at := newNATS(t, configure...)
+	nc, err := nats.Connect(at.url())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	return at, js
+}
+
+func streamOf(t *testing.T, js jetstream.JetStream) jetstream.Stream {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), streamName)
+	require.NoError(t, err)
+	return stream
+}
+
+func total(t *testing.T, js jetstream.JetStream) int {
+	t.Helper()
+	return int(stored(t, streamOf(t, js)))
+}
+
+// batchSizes is how many messages of each batch are stored; those of no batch are under "".
+func batchSizes(t *testing.T, js jetstream.JetStream) map[string]int {
+	t.Helper()
+	stream, of := streamOf(t, js), map[string]int{}
+	for seq := range stored(t, stream) {
+		m, err := stream.GetMsg(t.Context(), seq+1)
+		require.NoError(t, err)
+		of[m.Header.Get("Nats-Batch-Id")]++
+	}
+	return of
+}
+
+// inBatches is how many stored messages came in a batch.
+func inBatches(t *testing.T, js jetstream.JetStream) (n int) {
+	t.Helper()
+	for id, size := range batchSizes(t, js) {
+		if id != "" {
+			n += size
+		}
+	}
+	return n
+}
+
+// reconfigure changes the stream as an operator would.
+func reconfigure(t *testing.T, js jetstream.JetStream, change func(*jetstream.StreamConfig)) {
+	t.Helper()
+	config := streamOf(t, js).CachedInfo().Config
+	change(&config)
+	_, err := js.UpdateStream(t.Context(), config)
+	require.NoError(t, err)
+}
+
 func TestJetStreamBatches(t *testing.T) {
 	t.Parallel()
-	batchOf := func(n int) (events []outbox.Envelope) {
-		for i := range n {
-			events = append(events, envelope(fmt.Sprintf("ord_%d", i), 1))
-		}
-		return events
-	}
-	setup := func(t *testing.T) (*natsPlace, jetstream.JetStream) {
-		at := newNATS(t)
-		nc, err := nats.Connect(at.url())
-		require.NoError(t, err)
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		require.NoError(t, err)
-		return at, js
-	}
-	// inBatches is how many stored messages came in a batch.
-	inBatches := func(t *testing.T, js jetstream.JetStream) (n int) {
-		stream, err := js.Stream(t.Context(), streamName)
-		require.NoError(t, err)
-		for seq := range stored(t, stream) {
-			m, err := stream.GetMsg(t.Context(), seq+1)
-			require.NoError(t, err)
-			if m.Header.Get("Nats-Batch-Id") != "" {
-				n++
-			}
-		}
-		return n
-	}
-	total := func(t *testing.T, js jetstream.JetStream) int {
-		stream, err := js.Stream(t.Context(), streamName)
-		require.NoError(t, err)
-		return int(stored(t, stream))
-	}
-
 	t.Run("StoresMoreThanABatchHolds", func(t *testing.T) {
 		t.Parallel()
-		at, js := setup(t)
+		at, js := natsWithClient(t)
 		publish(t, open(t, at.url()), batchOf(batchMax+200)...)
 		require.Equal(t, batchMax+200, total(t, js))
 		require.Equal(t, batchMax+200, inBatches(t, js))
@@ -63,7 +93,7 @@ func TestJetStreamBatches(t *testing.T) {
 
 	t.Run("SendsSinglyWhatHasADuplicate", func(t *testing.T) {
 		t.Parallel()
-		at, js := setup(t)
+		at, js := natsWithClient(t)
 		b := open(t, at.url())
 		publish(t, b, batchOf(20)...) // whose acknowledgement was lost
 		publish(t, b, batchOf(300)...)
@@ -73,7 +103,7 @@ func TestJetStreamBatches(t *testing.T) {
 
 	t.Run("RejectsAPoisonedEventAlone", func(t *testing.T) {
 		t.Parallel()
-		at, js := setup(t)
+		at, js := natsWithClient(t)
 		events := batchOf(300)
 		events[150].Data = json.RawMessage(`"` + strings.Repeat("x", 2<<20) + `"`)
 		events[160].TenantID = "no subject"
@@ -90,15 +120,11 @@ func TestJetStreamBatches(t *testing.T) {
 
 	t.Run("LeavesEveryEventInDoubtWhenTheAcknowledgementIsLost", func(t *testing.T) {
 		t.Parallel()
-		at, js := setup(t)
+		at, js := natsWithClient(t)
 		b := open(t, at.url())
 		publish(t, b, envelope("ord_first", 1))
-		stream, err := js.Stream(t.Context(), streamName)
-		require.NoError(t, err)
-		silent := stream.CachedInfo().Config
-		silent.NoAck = true // the server stores and does not respond
-		_, err = js.UpdateStream(t.Context(), silent)
-		require.NoError(t, err)
+		// the server stores and does not respond
+		reconfigure(t, js, func(c *jetstream.StreamConfig) { c.NoAck = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		for _, err := range b.Publish(ctx, batchOf(20)) {
@@ -106,28 +132,21 @@ func TestJetStreamBatches(t *testing.T) {
 			require.NotErrorIs(t, err, outbox.ErrPermanent)
 		}
 		require.Equal(t, 20, inBatches(t, js), "it was stored")
-		silent.NoAck = false
-		_, err = js.UpdateStream(t.Context(), silent)
-		require.NoError(t, err)
+		reconfigure(t, js, func(c *jetstream.StreamConfig) { c.NoAck = false })
 		publish(t, b, batchOf(30)...)
 		require.Equal(t, 31, total(t, js))
 	})
 
 	t.Run("FallsBackWhereTheStreamRefusesBatches", func(t *testing.T) {
 		t.Parallel()
-		at, js := setup(t)
+		at, js := natsWithClient(t)
 		b, err := openNATS(at.url(), quiet)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
 		publish(t, b, envelope("ord_first", 1))
 		var log bytes.Buffer
 		b.log = slog.New(slog.NewTextHandler(&log, nil))
-		stream, err := js.Stream(t.Context(), streamName)
-		require.NoError(t, err)
-		older := stream.CachedInfo().Config
-		older.AllowAtomicPublish = false
-		_, err = js.UpdateStream(t.Context(), older)
-		require.NoError(t, err)
+		reconfigure(t, js, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false })
 		publish(t, b, batchOf(50)...)
 		require.Equal(t, 51, total(t, js))
 		require.Zero(t, inBatches(t, js))

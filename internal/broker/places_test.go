@@ -11,22 +11,27 @@ import (
 
 // natsPlace is a NATS server that can be stopped and started with its store.
 type natsPlace struct {
-	dir    string
-	port   int
-	server *server.Server
+	dir       string
+	port      int
+	configure []func(*server.Options)
+	server    *server.Server
 }
 
-func newNATS(t testing.TB) *natsPlace {
-	p := &natsPlace{dir: t.TempDir(), port: server.RANDOM_PORT}
+func newNATS(t testing.TB, configure ...func(*server.Options)) *natsPlace {
+	p := &natsPlace{dir: t.TempDir(), port: server.RANDOM_PORT, configure: configure}
 	p.start(t)
 	t.Cleanup(p.stop)
 	return p
 }
 
 func (p *natsPlace) start(t testing.TB) {
-	s, err := server.NewServer(&server.Options{
+	o := &server.Options{
 		Host: "127.0.0.1", Port: p.port, JetStream: true, StoreDir: p.dir, NoSigs: true, NoLog: true, SyncAlways: true,
-	})
+	}
+	for _, configure := range p.configure {
+		configure(o)
+	}
+	s, err := server.NewServer(o)
 	require.NoError(t, err)
 	s.Start()
 	require.True(t, s.ReadyForConnections(startWithin))
@@ -35,4 +40,6 @@ func (p *natsPlace) start(t testing.TB) {
 
 func (p *natsPlace) stop() { stop(p.server) }
 
-func (p *natsPlace) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", p.port) }
+func (p *natsPlace) addr() string { return fmt.Sprintf("127.0.0.1:%d", p.port) }
+
+func (p *natsPlace) url() string { return "nats://" + p.addr() }
