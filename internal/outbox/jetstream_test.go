@@ -1,0 +1,347 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/port"
+)
+
+const streamName = "PAYONCE"
+
+var discard = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func openBroker(t testing.TB, url string) broker.Broker {
+	t.Helper()
+	b, err := broker.Open(t.Context(), url, broker.Options{Log: discard})
+	require.NoError(t, err)
+	return b
+}
+
+// streamAt is the stream as a client sees it that is not ours.
+func streamAt(t testing.TB, addr string) (jetstream.JetStream, jetstream.Stream) {
+	t.Helper()
+	nc, err := nats.Connect("nats://" + addr)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	stream, err := js.Stream(t.Context(), streamName)
+	require.NoError(t, err)
+	return js, stream
+}
+
+// readStream returns the events of the stream in its order, and how many of them were stored in a batch.
+func readStream(t testing.TB, stream jetstream.Stream) (log []outbox.Envelope, batched int) {
+	t.Helper()
+	info, err := stream.Info(t.Context())
+	require.NoError(t, err)
+	for seq := range info.State.LastSeq {
+		m, err := stream.GetMsg(t.Context(), seq+1)
+		require.NoError(t, err)
+		var e outbox.Envelope
+		require.NoError(t, json.Unmarshal(m.Data, &e))
+		log = append(log, e)
+		if m.Header.Get("Nats-Batch-Id") != "" {
+			batched++
+		}
+	}
+	return log, batched
+}
+
+// TestRelayOnJetStream: a batch is stored whole or not at all, and yet an event that the stream rejects fails alone.
+func TestRelayOnJetStream(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	b := openBroker(t, "embedded:"+t.TempDir()+"?listen=127.0.0.1:0")
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	relay := outbox.NewRelay(pool, b, outbox.RelayOptions{Log: discard})
+	appendEvents(t, pool, event("ord_first", 1))
+	require.Equal(t, 1, drain(t, relay))
+	js, stream := streamAt(t, b.(interface{ Addr() string }).Addr())
+	limit := func(bytes int32) {
+		t.Helper()
+		config := stream.CachedInfo().Config
+		config.MaxMsgSize = bytes
+		_, err := js.UpdateStream(t.Context(), config)
+		require.NoError(t, err)
+	}
+	large := func(id string, bytes int) outbox.Event {
+		e := event(id, 1)
+		e.Data = fmt.Appendf(nil, "%q", strings.Repeat("x", bytes))
+		return e
+	}
+	limit(10_000)
+
+	const others = 20
+	for i := range others {
+		appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1), event(fmt.Sprintf("ord_%d", i), 2))
+		if i == others/2 {
+			appendEvents(t, pool, large("ord_large", 20_000), event("ord_large", 2))
+			appendEvents(t, pool, large("ord_huge", 2<<20), event("ord_huge", 2))
+		}
+	}
+	n, err := relay.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2*others+1, n, "all others, and the one that is parked")
+	log, _ := readStream(t, stream)
+	require.Len(t, log, 1+2*others)
+	require.Equal(t, 1, count(t, pool, `SELECT count(*) FROM outbox_events
+		WHERE parked_at IS NOT NULL AND aggregate_id = 'ord_huge' AND version = 1`), "no NATS server takes it")
+	require.Equal(t, 1, count(t, pool, `SELECT count(*) FROM outbox_events WHERE parked_at IS NULL AND attempts = 1
+		AND aggregate_id = 'ord_large' AND version = 1`), "the stream may be changed")
+	require.Zero(t, count(t, pool, `SELECT sum(attempts) FROM outbox_events
+		WHERE aggregate_id NOT IN ('ord_large', 'ord_huge')`))
+
+	for i := 0; count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL") == 1; i++ {
+		require.Less(t, i, 100)
+		appendEvents(t, pool, event(fmt.Sprintf("ord_ok_%d", i), 1))
+		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity' WHERE published_at IS NULL")
+		n, err := relay.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Positive(t, n)
+	}
+	require.Equal(t, 30, count(t, pool, `SELECT attempts FROM outbox_events
+		WHERE aggregate_id = 'ord_large' AND version = 1`))
+	require.Zero(t, count(t, pool, `SELECT count(*) FROM outbox_events
+		WHERE published_at IS NULL AND aggregate_id NOT IN ('ord_large', 'ord_huge')`))
+
+	limit(-1)
+	unparked, err := outbox.Unpark(t.Context(), pool.Queries, tenant, "ord_large")
+	require.NoError(t, err)
+	require.True(t, unparked)
+	exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity' WHERE published_at IS NULL")
+	require.Equal(t, 2, drain(t, relay))
+	log, _ = readStream(t, stream)
+	outOfOrder, repeated := disorder(log)
+	require.Zero(t, outOfOrder)
+	require.Zero(t, repeated)
+	requireFeedInOrder(t, pool)
+}
+
+// requireFeedInOrder checks that the positions of a single tenant's feed have no gap.
+func requireFeedInOrder(t testing.TB, pool *postgres.Pool) {
+	t.Helper()
+	require.Zero(t, count(t, pool, `SELECT count(*) FROM (SELECT position, row_number() OVER (ORDER BY position) AS n
+		FROM outbox_events) e WHERE position IS DISTINCT FROM n`), "a position is missing or given twice")
+	require.Zero(t, count(t, pool, `SELECT count(*) FROM outbox_events a JOIN outbox_events b
+		USING (tenant_id, aggregate_id) WHERE a.version < b.version AND a.position > b.position`), "of one aggregate")
+}
+
+const (
+	cutLease     = time.Second
+	cutWriters   = 4
+	cutOrders    = 50 // of each writer
+	cutChanges   = 4  // of each order
+	restarts     = 3
+	cutProcesses = 2
+)
+
+// TestRelaysOnAJetStreamThatIsCut: relays are killed around a publish, their connections are cut or stand still at any
+// byte, also in the middle of a batch and before its acknowledgement, and the server is restarted.
+func TestRelaysOnAJetStreamThatIsCut(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	exec(t, pool, "CREATE TABLE aggregates (id text PRIMARY KEY, version bigint NOT NULL)")
+	free, err := port.Loopback(t.Context())
+	require.NoError(t, err)
+	url := "embedded:" + t.TempDir() + "?listen=" + free.String()
+	server := openBroker(t, url)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+
+	var running sync.WaitGroup
+	for w := range cutWriters {
+		running.Go(func() {
+			for range cutChanges {
+				for i := range cutOrders {
+					if err := change(ctx, pool, fmt.Sprintf("ord_%d_%d", w, i)); err != nil {
+						t.Errorf("change: %v", err)
+					}
+				}
+			}
+		})
+	}
+	const events = cutWriters * cutOrders * cutChanges
+	published := func() int {
+		return count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NOT NULL")
+	}
+	var killed, failed atomic.Int64
+	links := make([]*badLink, cutProcesses)
+	done := make(chan struct{})
+	for i := range links {
+		links[i] = newBadLink(t, free.String())
+		running.Go(func() {
+			for ctx.Err() == nil && !isClosed(done) {
+				b, err := broker.Open(ctx, "nats://"+links[i].addr(), broker.Options{Log: discard})
+				if err != nil {
+					t.Errorf("open the broker: %v", err)
+					return
+				}
+				process := outbox.NewRelay(pool, mortal{b, &killed}, outbox.RelayOptions{
+					Lease: cutLease, HeadsMax: 40, Log: discard,
+				})
+				for ctx.Err() == nil && !isClosed(done) {
+					n, err, died := runOrDie(ctx, process)
+					if died {
+						break
+					}
+					if err != nil {
+						failed.Add(1)
+					}
+					if n == 0 {
+						time.Sleep(5 * time.Millisecond)
+					}
+				}
+				_ = b.Close()
+			}
+		})
+	}
+	reach := func(n int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return published() >= n }, 2*time.Minute, 20*time.Millisecond)
+	}
+	for i := range restarts {
+		reach(events * (i + 1) / (restarts + 1))
+		require.NoError(t, server.Close())
+		server = openBroker(t, url)
+	}
+	reach(events)
+	close(done)
+	running.Wait()
+
+	var cuts, stalls int64
+	for _, l := range links {
+		cuts, stalls = cuts+l.cuts.Load(), stalls+l.stalls.Load()
+	}
+	_, stream := streamAt(t, free.String())
+	log, batched := readStream(t, stream)
+	outOfOrder, repeated := disorder(log)
+	t.Logf("events=%d stored=%d batched=%d killed=%d cut=%d stalled=%d restarts=%d failed=%d repeated=%d out_of_order=%d",
+		events, len(log), batched, killed.Load(), cuts, stalls, restarts, failed.Load(), repeated, outOfOrder)
+	require.Zero(t, outOfOrder)
+	require.Zero(t, repeated, "within two minutes the server knows the ids")
+	require.Len(t, log, events)
+	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL"))
+	requireFeedInOrder(t, pool)
+	// A run in which little went wrong shows nothing.
+	require.Positive(t, batched)
+	require.Less(t, batched, events)
+	require.Positive(t, killed.Load())
+	require.Positive(t, cuts)
+	require.Positive(t, stalls)
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// mortal is a broker whose relay is killed before or after some publishes.
+type mortal struct {
+	broker.Broker
+	killed *atomic.Int64
+}
+
+func (m mortal) Publish(ctx context.Context, events []outbox.Envelope) []error {
+	die := func() {
+		if rand.IntN(100) < 8 {
+			m.killed.Add(1)
+			panic(killed{})
+		}
+	}
+	die()
+	errs := m.Broker.Publish(ctx, events)
+	die()
+	return errs
+}
+
+// badLink passes on some bytes of a connection, and then cuts it, or lets it stand still until its relay has given up:
+// a commit that arrives afterwards is of events that another relay may have sent.
+type badLink struct {
+	upstream     string
+	listener     net.Listener
+	cuts, stalls atomic.Int64
+
+	serving sync.WaitGroup
+	mu      sync.Mutex
+	conns   []net.Conn
+}
+
+func newBadLink(t testing.TB, upstream string) *badLink {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := &badLink{upstream: upstream, listener: listener}
+	l.serving.Go(l.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		l.mu.Lock()
+		for _, c := range l.conns {
+			_ = c.Close()
+		}
+		l.mu.Unlock()
+		l.serving.Wait()
+	})
+	return l
+}
+
+func (l *badLink) addr() string { return l.listener.Addr().String() }
+
+func (l *badLink) accept() {
+	for {
+		client, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", l.upstream)
+		if err != nil { // it is restarting
+			_ = client.Close()
+			continue
+		}
+		l.mu.Lock()
+		l.conns = append(l.conns, client, server)
+		l.mu.Unlock()
+		l.serving.Go(func() { l.copy(server, client, 40_000) })
+		l.serving.Go(func() { l.copy(client, server, 8_000) })
+	}
+}
+
+func (l *badLink) copy(to, from net.Conn, bytes int) {
+	defer to.Close()
+	defer from.Close()
+	for {
+		if _, err := io.CopyN(to, from, int64(bytes/2+rand.IntN(bytes))); err != nil {
+			return
+		}
+		if rand.IntN(2) == 0 {
+			l.cuts.Add(1)
+			return
+		}
+		l.stalls.Add(1)
+		time.Sleep(cutLease)
+	}
+}
