@@ -212,8 +212,8 @@ func (b *jetStream) checkStream(err error) {
 	}
 }
 
-// Publish sends the events in atomic batches if the stream takes them. The others, and those of a batch that was refused,
-// are sent singly: all of them first, then their acknowledgements are awaited.
+// Publish sends the events in atomic batches if the stream takes them. The others, and those of a batch that was
+// refused, are sent singly: all of them first, then their acknowledgements are awaited.
 func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []error {
 	ctx, cancel := context.WithTimeout(ctx, publishWithin)
 	defer cancel()

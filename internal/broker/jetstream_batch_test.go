@@ -167,7 +167,9 @@ func TestJetStreamBatches(t *testing.T) {
 func TestBatchAcks(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, checkBatchAck([]byte(`{"stream":"PAYONCE","seq":9,"batch":"a","count":3}`), "a", 3))
-	for _, body := range []string{`{"stream":"PAYONCE","seq":9}`, `{"batch":"b","count":3}`, `{"batch":"a","count":2}`, ``} {
+	for _, body := range []string{
+		`{"stream":"PAYONCE","seq":9}`, `{"batch":"b","count":3}`, `{"batch":"a","count":2}`, ``,
+	} {
 		err := checkBatchAck([]byte(body), "a", 3)
 		require.Error(t, err, body)
 		var refused *batchRefusedError

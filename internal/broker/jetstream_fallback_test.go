@@ -509,6 +509,37 @@ func TestUnconfirmedBatches(t *testing.T) {
 		require.Equal(t, 21, total(t, js))
 	})
 
+	// The commit arrives when another relay has sent the first of these events, and the one that follows it.
+	t.Run("AreRefusedIfTheCommitIsLate", func(t *testing.T) {
+		t.Parallel()
+		at, js := natsWithClient(t)
+		l := newLink(t, at)
+		late, _ := logged(t, l.url())
+		other := open(t, at.url())
+		publish(t, other, envelope("ord_first", 1))
+		w := newWatch(t, at)
+		release := make(chan struct{})
+		l.set(func(p []byte) ([]byte, bool) {
+			if bytes.Contains(p, []byte("Nats-Batch-Commit")) {
+				<-release
+			}
+			return p, false
+		}, nil)
+		require.ErrorIs(t, inDoubt(t, late, 500*time.Millisecond, batchOf(20)...), errUnconfirmed)
+		publish(t, other, envelope("ord_0", 1))
+		publish(t, other, envelope("ord_0", 2))
+		l.set(nil, nil)
+		close(release)
+		w.requireSent(t, 20, 2)
+		insist(t, late, envelope("ord_last", 1)) // on the same connection: the commit was processed before
+		require.Equal(t, 4, total(t, js))
+		insist(t, late, batchOf(20)...)
+		require.Equal(t, 23, total(t, js))
+		r := read(t, other, "ledger", nil) // part: consumers
+		r.await(t, 23)                     // part: consumers
+		requireOrder(t, r.messages())      // part: consumers
+	})
+
 	t.Run("AreKnownAfterARestartOfTheServer", func(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t)
