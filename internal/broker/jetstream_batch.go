@@ -81,6 +81,7 @@ func (b *jetStream) publishBatches(
 			singly = append(singly, i) // it may be rejected, and would have the batch rejected with it
 			continue
 		}
+		// It may be less than for the batch before, which was refused.
 		if len(batch) >= b.batchSize() || size+len(bodies[i]) > batchBytesMax {
 			flush()
 		}
@@ -93,9 +94,6 @@ func (b *jetStream) publishBatches(
 func (b *jetStream) publishBatch(
 	ctx context.Context, events []outbox.Envelope, bodies [][]byte, errs []error, batch []int,
 ) (singly []int) {
-	if b.batchSize() == 0 { // the batch before was refused
-		return batch
-	}
 	err := ctx.Err() // after the deadline it would only be staged, and never committed
 	if err == nil {
 		err = b.sendBatch(ctx, events, bodies, batch)

@@ -21,45 +21,40 @@ import (
 
 // watch counts what is sent to the stream, also what the server refuses.
 type watch struct {
-	nc      *nats.Conn
-	mu      sync.Mutex
-	batched int
-	singly  int
+	nc  *nats.Conn
+	sub *nats.Subscription
 }
 
 func newWatch(t *testing.T, at *natsPlace) *watch {
 	t.Helper()
-	nc, err := nats.Connect(at.url(), nats.ReconnectWait(20*time.Millisecond), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(at.url())
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	w := &watch{nc: nc}
-	_, err = nc.Subscribe(subjectRoot+".>", func(m *nats.Msg) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if m.Header.Get("Nats-Batch-Id") != "" {
-			w.batched++
-		} else {
-			w.singly++
-		}
-	})
+	sub, err := nc.SubscribeSync(subjectRoot + ".>")
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
-	return w
+	return &watch{nc: nc, sub: sub}
 }
 
 // requireSent checks how many messages were sent in batches and singly since it was last called.
 func (w *watch) requireSent(t *testing.T, batched, singly int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.batched+w.singly >= batched+singly
-	}, 10*time.Second, 5*time.Millisecond)
-	require.NoError(t, w.nc.Flush())
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	require.Equal(t, []int{batched, singly}, []int{w.batched, w.singly}, "in batches, singly")
-	w.batched, w.singly = 0, 0
+	sent := map[bool]int{}
+	count := func() int {
+		require.NoError(t, w.nc.Flush()) // what the server has got is here
+		for n, _, err := w.sub.Pending(); n > 0; n-- {
+			require.NoError(t, err)
+			m, err := w.sub.NextMsg(time.Second)
+			require.NoError(t, err)
+			sent[m.Header.Get("Nats-Batch-Id") != ""]++
+		}
+		return sent[true] + sent[false]
+	}
+	for deadline := time.Now().Add(10 * time.Second); count() < batched+singly && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	count()
+	require.Equal(t, []int{batched, singly}, []int{sent[true], sent[false]}, "in batches, singly")
 }
 
 // logged is a connection whose log a test reads.
@@ -297,7 +292,7 @@ func TestRefusedBatches(t *testing.T) {
 		reconfigure(t, js, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false })
 		w := newWatch(t, at)
 		publish(t, b, batchOf(batchMax+200)...)
-		w.requireSent(t, batchMax, batchMax+200) // the other 200 are not tried in a batch
+		w.requireSent(t, batchMax, batchMax+200) // the others are not tried in a batch
 	})
 
 	// Every batch that is open on the stream counts, ours and those of others.
@@ -435,6 +430,7 @@ func TestUnconfirmedBatches(t *testing.T) {
 		events := batchOf(batchMax + 200)
 		events[5].Data = json.RawMessage(`"` + strings.Repeat("x", server.MAX_PAYLOAD_SIZE-headerRoom/2) + `"`)
 		inDoubt(t, b, time.Second, events...)
+		require.NoError(t, b.conn.Flush())
 		w.requireSent(t, batchMax, 0) // another relay may have the rest by now
 	})
 
