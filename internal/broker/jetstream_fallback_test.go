@@ -483,11 +483,12 @@ func TestUnconfirmedBatches(t *testing.T) {
 		b, _ := logged(t, l.url())
 		publish(t, b, envelope("ord_first", 1))
 		reached, restarted := make(chan struct{}), make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(restarted) })
+		t.Cleanup(goOn)
 		l.set(func(p []byte) ([]byte, bool) {
-			if i := bytes.Index(p, []byte("Nats-Batch-Commit")); i >= 0 {
+			if bytes.Contains(p, []byte("Nats-Batch-Commit")) {
 				close(reached)
 				<-restarted
-				return p, false
 			}
 			return p, false
 		}, nil)
@@ -497,7 +498,7 @@ func TestUnconfirmedBatches(t *testing.T) {
 		at.stop()
 		at.start(t)
 		l.set(nil, nil)
-		close(restarted)
+		goOn()
 		require.ErrorIs(t, <-failed, errUnconfirmed)
 		require.Eventually(t, js.Conn().IsConnected, 30*time.Second, 10*time.Millisecond)
 		require.Equal(t, 1, total(t, js))
@@ -514,10 +515,12 @@ func TestUnconfirmedBatches(t *testing.T) {
 		other := open(t, at.url())
 		publish(t, other, envelope("ord_first", 1))
 		w := newWatch(t, at)
-		release := make(chan struct{})
+		released := make(chan struct{})
+		release := sync.OnceFunc(func() { close(released) })
+		t.Cleanup(release)
 		l.set(func(p []byte) ([]byte, bool) {
 			if bytes.Contains(p, []byte("Nats-Batch-Commit")) {
-				<-release
+				<-released
 			}
 			return p, false
 		}, nil)
@@ -525,7 +528,7 @@ func TestUnconfirmedBatches(t *testing.T) {
 		publish(t, other, envelope("ord_0", 1))
 		publish(t, other, envelope("ord_0", 2))
 		l.set(nil, nil)
-		close(release)
+		release()
 		w.requireSent(t, 20, 2)
 		insist(t, late, envelope("ord_last", 1)) // on the same connection: the commit was processed before
 		require.Equal(t, 4, total(t, js))
