@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -146,6 +147,57 @@ func requireFeedInOrder(t testing.TB, pool *postgres.Pool) {
 		USING (tenant_id, aggregate_id) WHERE a.version < b.version AND a.position > b.position`), "of one aggregate")
 }
 
+// TestRelayWhoseBatchesAreNotConfirmed: the broker stores the events of a batch one by one and acknowledges the last as
+// a single message, as a server does that knows no batches. After a failure the relay tries other events, so none of
+// them fails twice before the broker's adapter sends them singly.
+func TestRelayWhoseBatchesAreNotConfirmed(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	b := openBroker(t, "embedded:"+t.TempDir()+"?listen=127.0.0.1:0")
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	addr := b.(interface{ Addr() string }).Addr()
+	link := newBadLink(t, addr, func(l *badLink) {
+		l.up = func(to io.Writer, from io.Reader) {
+			buffer := make([]byte, 64<<10)
+			for {
+				n, err := from.Read(buffer)
+				if err != nil {
+					return
+				}
+				unknown := bytes.ReplaceAll(buffer[:n], []byte("Nats-Batch-"), []byte("Nats-BatcX-"))
+				if _, err := to.Write(unknown); err != nil {
+					return
+				}
+			}
+		}
+		l.down = func(to io.Writer, from io.Reader) { _, _ = io.Copy(to, from) }
+	})
+	through := openBroker(t, "nats://"+link.addr())
+	t.Cleanup(func() { require.NoError(t, through.Close()) })
+	require.Eventually(t, func() bool { // it is connected, and the stream exists
+		return through.Publish(t.Context(), []outbox.Envelope{{
+			ID: "ord_first-1", Type: "order.created", Subject: "ord_first", TenantID: tenant, Version: 1, Data: []byte("{}"),
+		}})[0] == nil
+	}, 30*time.Second, 20*time.Millisecond)
+
+	for i := range 30 {
+		appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1), event(fmt.Sprintf("ord_%d", i), 2))
+	}
+	relay := outbox.NewRelay(pool, through, outbox.RelayOptions{Log: discard})
+	for range 2 {
+		_, err := relay.RunOnce(t.Context())
+		require.ErrorContains(t, err, "no acknowledgement of a batch")
+	}
+	require.Equal(t, 60, drain(t, relay))
+	require.Zero(t, count(t, pool, "SELECT max(attempts) FROM outbox_events"))
+	_, stream := streamAt(t, addr)
+	log, _ := readStream(t, stream)
+	outOfOrder, repeated := disorder(log)
+	require.Zero(t, outOfOrder)
+	require.Zero(t, repeated)
+	require.Equal(t, 1+60, len(log)) // Len would print them all
+}
+
 const (
 	cutLease     = time.Second
 	cutWriters   = 4
@@ -189,7 +241,9 @@ func TestRelaysOnAJetStreamThatIsCut(t *testing.T) {
 	links := make([]*badLink, cutProcesses)
 	done := make(chan struct{})
 	for i := range links {
-		links[i] = newBadLink(t, free.String())
+		links[i] = newBadLink(t, free.String(), func(l *badLink) {
+			l.up, l.down = l.breakAfter(40_000), l.breakAfter(8_000)
+		})
 		running.Go(func() {
 			for ctx.Err() == nil && !isClosed(done) {
 				b, err := broker.Open(ctx, "nats://"+links[i].addr(), broker.Options{Log: discard})
@@ -279,9 +333,9 @@ func (m mortal) Publish(ctx context.Context, events []outbox.Envelope) []error {
 	return errs
 }
 
-// badLink passes on some bytes of a connection, and then cuts it, or lets it stand still until its relay has given up:
-// a commit that arrives afterwards is of events that another relay may have sent.
+// badLink is a TCP connection to the broker that up and down pass on until they return.
 type badLink struct {
+	up, down     func(to io.Writer, from io.Reader)
 	upstream     string
 	listener     net.Listener
 	cuts, stalls atomic.Int64
@@ -291,11 +345,12 @@ type badLink struct {
 	conns   []net.Conn
 }
 
-func newBadLink(t testing.TB, upstream string) *badLink {
+func newBadLink(t testing.TB, upstream string, change func(*badLink)) *badLink {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	l := &badLink{upstream: upstream, listener: listener}
+	change(l)
 	l.serving.Go(l.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -325,23 +380,31 @@ func (l *badLink) accept() {
 		l.mu.Lock()
 		l.conns = append(l.conns, client, server)
 		l.mu.Unlock()
-		l.serving.Go(func() { l.copy(server, client, 40_000) })
-		l.serving.Go(func() { l.copy(client, server, 8_000) })
+		l.serving.Go(func() { pass(server, client, l.up) })
+		l.serving.Go(func() { pass(client, server, l.down) })
 	}
 }
 
-func (l *badLink) copy(to, from net.Conn, bytes int) {
+func pass(to, from net.Conn, bytes func(to io.Writer, from io.Reader)) {
 	defer to.Close()
 	defer from.Close()
-	for {
-		if _, err := io.CopyN(to, from, int64(bytes/2+rand.IntN(bytes))); err != nil {
-			return
+	bytes(to, from)
+}
+
+// breakAfter passes on some bytes and then cuts the connection, or lets it stand still until its relay has given up: a
+// commit that arrives afterwards is of events that another relay may have sent.
+func (l *badLink) breakAfter(bytes int) func(to io.Writer, from io.Reader) {
+	return func(to io.Writer, from io.Reader) {
+		for {
+			if _, err := io.CopyN(to, from, int64(bytes/2+rand.IntN(bytes))); err != nil {
+				return
+			}
+			if rand.IntN(2) == 0 {
+				l.cuts.Add(1)
+				return
+			}
+			l.stalls.Add(1)
+			time.Sleep(cutLease)
 		}
-		if rand.IntN(2) == 0 {
-			l.cuts.Add(1)
-			return
-		}
-		l.stalls.Add(1)
-		time.Sleep(cutLease)
 	}
 }
