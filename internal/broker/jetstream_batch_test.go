@@ -171,10 +171,11 @@ func TestBatchAcks(t *testing.T) {
 		`{"stream":"PAYONCE","seq":9}`, `{"batch":"b","count":3}`, `{"batch":"a","count":2}`, ``,
 	} {
 		err := checkBatchAck([]byte(body), "a", 3)
-		require.Error(t, err, body)
+		require.ErrorIs(t, err, errUnconfirmed, body)
 		var refused *batchRefusedError
 		require.NotErrorAs(t, err, &refused, "it is in doubt")
 	}
+	require.ErrorContains(t, checkBatchAck(nil, "a", 3), "cannot be read")
 	var refused *batchRefusedError
 	require.ErrorAs(t, checkBatchAck([]byte(`{"error":{"code":400,"err_code":10201}}`), "a", 3), &refused)
 }
