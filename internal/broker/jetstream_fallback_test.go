@@ -429,7 +429,7 @@ func TestUnconfirmedBatches(t *testing.T) {
 		silent(t, js, true)
 		events := batchOf(batchMax + 200)
 		events[5].Data = json.RawMessage(`"` + strings.Repeat("x", server.MAX_PAYLOAD_SIZE-headerRoom/2) + `"`)
-		inDoubt(t, b, time.Second, events...)
+		require.ErrorIs(t, inDoubt(t, b, time.Second, events...), errUnconfirmed)
 		require.NoError(t, b.conn.Flush())
 		w.requireSent(t, batchMax, 0) // another relay may have the rest by now
 	})
@@ -494,7 +494,11 @@ func TestUnconfirmedBatches(t *testing.T) {
 		}, nil)
 		failed := make(chan error, 1)
 		go func() { failed <- b.Publish(t.Context(), batchOf(20))[7] }()
-		<-reached
+		select {
+		case <-reached:
+		case err := <-failed:
+			require.FailNow(t, "no commit was sent", "%v", err)
+		}
 		at.stop()
 		at.start(t)
 		l.set(nil, nil)
