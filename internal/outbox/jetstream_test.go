@@ -115,7 +115,7 @@ func TestRelayOnJetStream(t *testing.T) {
 	for i := 0; count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL") == 1; i++ {
 		require.Less(t, i, 100)
 		appendEvents(t, pool, event(fmt.Sprintf("ord_ok_%d", i), 1))
-		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity' WHERE published_at IS NULL")
+		makeDue(t, pool)
 		n, err := relay.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Positive(t, n)
@@ -129,7 +129,7 @@ func TestRelayOnJetStream(t *testing.T) {
 	unparked, err := outbox.Unpark(t.Context(), pool.Queries, tenant, "ord_large")
 	require.NoError(t, err)
 	require.True(t, unparked)
-	exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity' WHERE published_at IS NULL")
+	makeDue(t, pool)
 	require.Equal(t, 2, drain(t, relay))
 	log, _ = readStream(t, stream)
 	outOfOrder, repeated := disorder(log)
