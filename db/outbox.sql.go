@@ -353,7 +353,7 @@ WITH expired AS (
       AND NOT EXISTS (
           SELECT FROM outbox_events u
           JOIN sending ON sending.seq = u.seq
-          WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id AND u.published_at IS NULL)
+          WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id)
     GROUP BY e.tenant_id, e.aggregate_id
     ORDER BY min(e.seq) LIMIT $3
 )

@@ -43,6 +43,7 @@ const outboxRows = `
 
 	outbox_leases
 	  id   leased_until  heads
+	  102  -1h           {44}
 	  103  +1h           {10}
 	  104  -1h           {28,29}
 	  105  +1h           {32,42}
@@ -122,6 +123,7 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 				CreatedAt=-5h
 			row LeaseID=200 OldestLease=103 twin AggregateID=pauses Version=1 Seq=11 Type=order.created Data={}
 				CreatedAt=-9h1m
+			deletes outbox_leases/102
 			deletes outbox_leases/104
 			deletes outbox_leases/106
 			inserts outbox_leases/200: heads={9, 11} leased_until=now+1m`},
@@ -229,6 +231,7 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			changes outbox_events/twin/follows/2: published_at=null
 			changes outbox_events/twin/sending/2: published_at=null
 			changes outbox_events/twin/sending/3
+			deletes outbox_leases/102
 			deletes outbox_leases/104
 			deletes outbox_leases/106`},
 		{rule: "EndsBeforeATime", query: q.OutboxReplay,
@@ -239,12 +242,14 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
 			changes outbox_events/twin/done/2: published_at=null
 			changes outbox_events/twin/done/3: published_at=null
+			deletes outbox_leases/102
 			deletes outbox_leases/104
 			deletes outbox_leases/106`},
 		{rule: "BeginsWithTheOldest", query: q.OutboxReplay,
 			with: db.OutboxReplayParams{Since: at("-6h30m"), Until: at("-5h"), AggregatesMax: 1}, want: `
 			returns 1
 			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
+			deletes outbox_leases/102
 			deletes outbox_leases/104
 			deletes outbox_leases/106`},
 		{rule: "SkipsWhatIsBeingSent", query: q.OutboxReplay,
@@ -255,6 +260,7 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			changes outbox_events/twin/follows/2: published_at=null
 			changes outbox_events/twin/sending/2: published_at=null
 			changes outbox_events/twin/sending/3
+			deletes outbox_leases/102
 			deletes outbox_leases/104
 			deletes outbox_leases/106`},
 		{rule: "SkipsWhatIsBeingSentOfItsTenant", query: q.OutboxReplay,
@@ -265,6 +271,7 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			changes outbox_events/traced/2: published_at=null
 			changes outbox_events/traced/3: published_at=null
 			changes outbox_events/twin/traced/1: published_at=null
+			deletes outbox_leases/102
 			deletes outbox_leases/104
 			deletes outbox_leases/106`},
 		{rule: "LooksAtTheWindow", query: q.OutboxReplayLeft, each: "-9h/-8h30m -9h/-7h30m -7h30m/-5h -5h/-1h",
