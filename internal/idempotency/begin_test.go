@@ -88,7 +88,7 @@ func TestBeginStatement(t *testing.T) {
 		want error
 	}{
 		"Claimed": {nil, nil}, "Taken": {postgres.ErrNoRows, idempotency.ErrTaken},
-		"Refused": {serverRefuses, serverRefuses},
+		"Refused": {serverRefuses, serverRefuses}, "NotSent": {postgres.ErrNotSent, postgres.ErrNotSent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,6 +97,7 @@ func TestBeginStatement(t *testing.T) {
 				func(idempotency.New) error { return c.err })
 			require.Equal(t, c.want, err)
 			require.Equal(t, c.want == nil, claim != nil)
+			require.Zero(t, w.counted("payonce_commits_in_doubt_total", ""))
 		})
 	}
 }
@@ -190,6 +191,21 @@ func TestBeginInDoubt(t *testing.T) {
 			return nil
 		})
 		require.Equal(t, errRefused, err)
+		require.Equal(t, 2, tried)
+	})
+
+	t.Run("AndTheSecondRunIsNotSent", func(t *testing.T) {
+		t.Parallel()
+		w := newWatched(t)
+		tried := 0
+		_, err := w.store.BeginStatement(t.Context(), request("k"), "thing_k", "thing_recorded",
+			func(idempotency.New) error {
+				if tried++; tried == 1 {
+					return postgres.ErrInDoubt
+				}
+				return postgres.ErrNotSent
+			})
+		require.ErrorIs(t, err, postgres.ErrInDoubt, "the first may still be executed")
 		require.Equal(t, 2, tried)
 	})
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -17,10 +18,15 @@ const (
 	batchRows  = 64                    // rows that share a statement and its commit
 	batchBytes = 256 << 10             // of their contents; a row that is larger goes alone
 	batchLocks = 50 * time.Millisecond // how long a batch waits for a row, and keeps a lane
+	batchShare = 8                     // a batch gets an eighth of a statement's time
 	batchConns = 4                     // connections for batches: two lanes, and two whose server does not respond
 	lanesMax   = 2                     // batches at a time; a second one from laneEvery rows on
 	laneEvery  = 64
 )
+
+// A full batch that times out because of one row is sent seven times, halved down to that row. Together they take less
+// time than one statement may.
+const _ = uint(1<<(batchShare-1) - 2*batchRows)
 
 // Statement is an SQL statement over arrays, each element of which is the row of another request.
 type Statement[Row, Result any] struct {
@@ -50,8 +56,9 @@ var ErrFull = errors.New("too many rows wait for the database")
 //
 // Rows share the commit and nothing else. If the server rejects a batch, nothing of it is written, and its halves run
 // again, until the row that was rejected stands alone and gets its error. If the response is lost, each is in doubt and
-// its caller reads it back. A row that another transaction has locked runs again by itself, where it may wait. A caller
-// whose context ends leaves and cancels nothing.
+// its caller reads it back. A batch that the server ends because it takes too long is halved as well, because one row
+// may be the reason; that row runs again by itself, where it may wait as long as a single statement may. A caller whose
+// context ends leaves and cancels nothing; if its row was not sent yet, it gets ErrNotSent.
 type Batched[Row, Result any] struct {
 	pool  *Pool
 	stmt  Statement[Row, Result]
@@ -66,6 +73,7 @@ type member[Row, Result any] struct {
 	row    Row
 	locks  string
 	bytes  int
+	sent   bool // it has left the queue, and not because its caller had left; guarded by pool.lanes.mu
 	result Result
 	done   bool // the statement returned the row
 	alone  bool // nothing was written: run it by itself
@@ -83,9 +91,13 @@ func NewBatched[Row, Result any](p *Pool, s Statement[Row, Result]) *Batched[Row
 }
 
 // Do runs the statement for one row and returns its result. ErrNoRows: the statement did not return it, which changed
-// nothing. The other errors are those of a single statement (ClassifyWriteError).
+// nothing. ErrNotSent: the context ended first, which changed nothing either. The other errors are those of a single
+// statement (ClassifyWriteError).
 func (b *Batched[Row, Result]) Do(ctx context.Context, row Row) (Result, error) {
 	m := &member[Row, Result]{ctx: ctx, row: row}
+	if ctx.Err() != nil {
+		return m.result, notSent(ctx)
+	}
 	if b.stmt.Locks != nil {
 		m.locks = b.stmt.Locks(&m.row)
 	}
@@ -103,9 +115,12 @@ func (b *Batched[Row, Result]) Do(ctx context.Context, row Row) (Result, error) 
 	} else {
 		select {
 		case <-m.ended:
-		case <-ctx.Done(): // Its row may have been sent, so this is in doubt.
+		case <-ctx.Done():
 			var none Result
-			return none, ctx.Err()
+			if b.wasSent(m) { // It may be executed now, so this is in doubt.
+				return none, ctx.Err()
+			}
+			return none, notSent(ctx)
 		}
 	}
 	if m.alone {
@@ -140,6 +155,15 @@ func (b *Batched[Row, Result]) enter(m *member[Row, Result]) (now bool, err erro
 	return false, nil
 }
 
+// wasSent reports whether the row of a caller that leaves is in a batch. If not, it never will be.
+func (b *Batched[Row, Result]) wasSent(m *member[Row, Result]) bool {
+	b.pool.lanes.mu.Lock()
+	defer b.pool.lanes.mu.Unlock()
+	return m.sent
+}
+
+func notSent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotSent, ctx.Err()) }
+
 // take removes the next batch from the queue: the oldest rows, at most batchRows and batchBytes, each lock once, and of
 // one tenant half while others wait.
 func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
@@ -159,6 +183,7 @@ func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
 		tenants[tenant]++
 		locks[m.locks] = true
 		bytes += m.bytes
+		m.sent = true
 		batch = append(batch, m)
 		return true
 	}
@@ -185,16 +210,32 @@ func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Res
 			err = b.together(ctx, batch)
 		}
 	}
-	if half := len(batch) / 2; half > 0 && (refuses(err) || isLocked(err)) {
-		b.run(ctx, batch[:half])
-		b.run(ctx, batch[half:])
+	if half := len(batch) / 2; half > 0 && (refuses(err) || tookTooLong(err)) {
+		for _, rows := range [][]*member[Row, Result]{batch[:half], batch[half:]} {
+			if !timeForHalves(ctx) { // Nothing of these is written. Each runs again in the time of its caller.
+				b.tell(rows, err, true)
+				continue
+			}
+			b.run(ctx, rows)
+		}
 		return
 	}
+	b.tell(batch, err, tookTooLong(err) || serializationFailure(err))
+}
+
+// timeForHalves reports whether a batch may be sent again. The last seconds are for its response: without one, its rows
+// would be in doubt.
+func timeForHalves(ctx context.Context) bool {
+	until, limited := ctx.Deadline()
+	return !limited || time.Until(until) > responseSlack
+}
+
+// tell ends the wait of members for a statement that returned err. If alone is set, each runs again by itself.
+func (b *Batched[Row, Result]) tell(batch []*member[Row, Result], err error, alone bool) {
 	b.release(batch)
 	for _, m := range batch {
 		m.err = err
-		m.alone = err != nil && (isLocked(err) || serializationFailure(err)) ||
-			err == nil && !m.done && b.stmt.Lock != nil
+		m.alone = alone || err == nil && !m.done && b.stmt.Lock != nil
 		if m.ended != nil {
 			close(m.ended)
 		}
@@ -238,6 +279,9 @@ func (b *Batched[Row, Result]) alone(ctx context.Context, m *member[Row, Result]
 		}
 		return b.stmt.Run(ctx, q, []Row{m.row}, func(_ int32, result Result) { m.result, m.done = result, true })
 	})
+	if m.err != nil && !errors.Is(m.err, ErrInDoubt) && !NotWritten(m.err) { // Its COMMIT was not sent.
+		m.err = fmt.Errorf("%w: %w", ErrNotSent, m.err)
+	}
 }
 
 // refuses reports whether the server has refused a row of a batch, and goes on.
@@ -246,10 +290,11 @@ func refuses(err error) bool {
 	return errors.As(err, &refused) && !Unavailable(refused)
 }
 
-// isLocked reports whether a batch has waited for a row for as long as it may (lock_not_available).
-func isLocked(err error) bool {
+// tookTooLong reports whether the server has ended a batch that waited for a row (lock_not_available) or was executed
+// (query_canceled) for as long as it may. An operator who cancels the statement causes the second, too.
+func tookTooLong(err error) bool {
 	var refused *pgconn.PgError
-	return errors.As(err, &refused) && refused.Code == "55P03"
+	return errors.As(err, &refused) && (refused.Code == "55P03" || refused.Code == "57014")
 }
 
 // lanes is what the queues of a pool share: how many batches are under way.

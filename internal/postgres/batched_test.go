@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -202,9 +203,101 @@ func TestBatched(t *testing.T) {
 		go func() { left <- b.pay(ctx, row{id: "gone"}) }()
 		require.Eventually(t, func() bool { return waiting() == 1 }, 10*time.Second, time.Millisecond)
 		cancel()
-		require.ErrorIs(t, <-left, context.Canceled)
+		err := <-left
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, postgres.ErrNotSent)
+		require.NotErrorIs(t, postgres.ClassifyWriteError(err), postgres.ErrInDoubt, "nothing was sent")
 		giveBack()
 		b.idle()
+		require.ErrorIs(t, b.pay(ctx, row{id: "gone"}), postgres.ErrNotSent, "nor alone")
+		require.Empty(t, b.batches())
+		require.Zero(t, b.paid())
+	})
+
+	// Its transaction has no COMMIT yet.
+	t.Run("ARowThatWaitsAloneIsNotInDoubt", func(t *testing.T) {
+		t.Parallel()
+		proxy, err := pgproxy.Start(dbtest.URL(t))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+		b := newBatch(t, proxy.URL())
+		b.skips.Store(true)
+		require.NoError(t, b.pay(t.Context(), row{id: "paid"}))
+		cut := proxy.After("SELECT FROM bills WHERE id")
+		err = b.pay(t.Context(), row{id: "paid"}) // it is skipped, and then locked
+		require.True(t, cut.HasFired())
+		require.ErrorIs(t, err, postgres.ErrNotSent)
+		require.NotErrorIs(t, postgres.ClassifyWriteError(err), postgres.ErrInDoubt)
+	})
+
+	// One row may be why a batch takes too long. It is found as a row is that is refused, and has the time then that a
+	// single statement has.
+	t.Run("HalvesUntilTheSlowRowsStandAlone", func(t *testing.T) {
+		t.Parallel()
+		b := newBatchOf(t, dbtest.URL(t), postgres.Options{Statement: 2400 * time.Millisecond})
+		b.takes("c", 700*time.Millisecond)
+		b.takes("e", time.Minute)
+		errs := b.pays("a", "b", "c", "d", "e")
+		for i, err := range errs[:4] {
+			require.NoError(t, err, i)
+		}
+		require.Contains(t, b.batches(), []string{"a", "b"}, "half of the first")
+		var refused *pgconn.PgError
+		require.ErrorAs(t, errs[4], &refused)
+		require.Equal(t, "57014", refused.Code)
+		require.True(t, postgres.NotWritten(errs[4]), "it is canceled, and not in doubt")
+		require.True(t, postgres.Unavailable(errs[4]))
+		require.Equal(t, 4, b.paid())
+		b.idle()
+	})
+
+	t.Run("HalvesOnlyWhileThereIsTime", func(t *testing.T) {
+		t.Parallel()
+		b := newBatchOf(t, dbtest.URL(t), postgres.Options{Statement: time.Second})
+		var all []string
+		for i := range 16 {
+			all = append(all, fmt.Sprintf("%03d", i))
+			b.takes(all[i], 200*time.Millisecond)
+		}
+		for i, err := range b.pays(all...) {
+			require.NoError(t, err, i)
+		}
+		require.Equal(t, len(all), b.paid())
+		shared, statements := 0, b.batches()
+		for _, rows := range statements {
+			if len(rows) > 1 {
+				shared++
+			}
+		}
+		require.Less(t, shared, len(all)-1, "all sixteen were found one by one")
+		require.LessOrEqual(t, len(statements), 9+len(all), "in a second of eighths, and then alone")
+		b.idle()
+	})
+
+	t.Run("ABatchThatAnOperatorCancelsIsSentAgain", func(t *testing.T) {
+		t.Parallel()
+		b := newBatch(t, dbtest.URL(t))
+		b.takes("b", 300*time.Millisecond)
+		canceled := b.onceItSleeps("pg_cancel_backend")
+		for _, err := range b.pays("a", "b", "c") {
+			require.NoError(t, err)
+		}
+		<-canceled
+		require.Greater(t, len(b.batches()), 1, "nothing was canceled")
+		require.Equal(t, 3, b.paid())
+	})
+
+	// A server that shuts down may have committed what it does not answer any more.
+	t.Run("ABatchWhoseSessionEndsIsInDoubt", func(t *testing.T) {
+		t.Parallel()
+		b := newBatch(t, dbtest.URL(t))
+		b.takes("b", time.Minute)
+		ended := b.onceItSleeps("pg_terminate_backend")
+		for _, err := range b.pays("a", "b", "c") {
+			require.ErrorIs(t, postgres.ClassifyWriteError(err), postgres.ErrInDoubt)
+		}
+		<-ended
+		require.Len(t, b.batches(), 1)
 		require.Zero(t, b.paid())
 	})
 
@@ -339,6 +432,36 @@ func TestLanes(t *testing.T) {
 	require.Positive(t, at, "most wait for the flood")
 }
 
+// TestLimitsOfBatches: a batch has less time than a lone statement, so that what is left is enough for its halves. An
+// operator who sets the timeout in the connection string decides for both.
+func TestLimitsOfBatches(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.URL(t)
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	query := u.Query()
+	query.Set("statement_timeout", "60000")
+	u.RawQuery = query.Encode()
+	for dsn, want := range map[string]string{dsn: "1250ms 50ms", u.String(): "1min 50ms"} {
+		b := newBatchOf(t, dsn, postgres.Options{})
+		limits := postgres.NewBatched(b.pool, postgres.Statement[row, string]{
+			Run: func(ctx context.Context, q *db.Queries, _ []row, done func(int32, string)) (err error) {
+				var is string
+				err = q.DB().QueryRow(ctx, `SELECT current_setting('statement_timeout') || ' ' ||
+					current_setting('lock_timeout')`).Scan(&is)
+				done(1, is)
+				return err
+			},
+			Tenant: func(r *row) string { return r.tenant },
+		})
+		is, err := limits.Do(t.Context(), row{})
+		require.NoError(t, err)
+		require.Equal(t, want, is)
+		_, err = b.pool.Raw().Exec(t.Context(), "DROP TABLE bills; DROP FUNCTION sleep")
+		require.NoError(t, err)
+	}
+}
+
 // row is a bill to be paid.
 type row struct {
 	tenant, id string
@@ -377,13 +500,22 @@ func (b *atomicBool) Load() bool {
 
 func newBatch(t *testing.T, dsn string) *batch {
 	t.Helper()
-	pool, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+	return newBatchOf(t, dsn, postgres.Options{})
+}
+
+func newBatchOf(t *testing.T, dsn string, o postgres.Options) *batch {
+	t.Helper()
+	pool, err := postgres.Open(t.Context(), dsn, o)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	b := &batch{t: t, pool: pool}
 	_, err = pool.Raw().Exec(t.Context(), `
-		CREATE TABLE bills (id text PRIMARY KEY, paid bigint,
+		CREATE TABLE bills (id text PRIMARY KEY, paid bigint, seconds float8,
 			CONSTRAINT bill_is_legible CHECK (paid IS NULL OR id NOT LIKE 'poisoned%'));
+		CREATE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN PERFORM pg_sleep(NEW.seconds); RETURN NEW; END $$;
+		CREATE TRIGGER takes_time BEFORE UPDATE OF paid ON bills FOR EACH ROW WHEN (NEW.seconds > 0)
+			EXECUTE FUNCTION sleep();
 		INSERT INTO bills SELECT unnest('{a,b,c,d,e,locked,gone,paid,one}'::text[]);
 		INSERT INTO bills SELECT prefix || lpad(i::text, 3, '0')
 			FROM generate_series(0, 299) i, unnest(ARRAY['', 'm', 'poisoned ']) prefix`)
@@ -504,6 +636,30 @@ func (b *batch) idle() {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool { return b.pool.Busy() == 0 }, 10*time.Second, time.Millisecond,
 		"a lane was kept")
+}
+
+// takes makes a bill one whose payment takes so long.
+func (b *batch) takes(id string, d time.Duration) {
+	b.t.Helper()
+	_, err := b.pool.Raw().Exec(b.t.Context(), "UPDATE bills SET seconds = $1 WHERE id = $2", d.Seconds(), id)
+	require.NoError(b.t, err)
+}
+
+// onceItSleeps calls a function of PostgreSQL for the session that executes a payment which takes long.
+func (b *batch) onceItSleeps(function string) (called chan struct{}) {
+	called = make(chan struct{})
+	go func() {
+		defer close(called)
+		for ctx := b.t.Context(); ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			var sessions int
+			err := b.pool.Raw().QueryRow(ctx, "SELECT count("+function+`(pid)) FROM pg_stat_activity
+				WHERE datname = current_database() AND wait_event = 'PgSleep'`).Scan(&sessions)
+			if err != nil || sessions > 0 {
+				return
+			}
+		}
+	}()
+	return called
 }
 
 // lock locks a bill until the release.

@@ -36,6 +36,9 @@ const _ = uint(statementTimeout - lockTimeout) // a lock wait must end as a lock
 // have taken effect. Only the server's response proves anything.
 var ErrInDoubt = errors.New("the database may or may not have committed")
 
+// ErrNotSent means that a write was not sent, or not its COMMIT: it had no effect.
+var ErrNotSent = errors.New("nothing was sent to the database")
+
 // ErrNoRows is returned by :one queries that match no row. The comment of each query says what that means.
 var ErrNoRows = pgx.ErrNoRows
 
@@ -73,6 +76,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		return nil, errors.New(msgSimpleProtocol)
 	}
 	params := cfg.ConnConfig.RuntimeParams
+	_, limited := params["statement_timeout"] // in the connection string
 	setDefault(params, "application_name", cmp.Or(o.Name, "payonce"))
 	setDefault(params, "timezone", "UTC")
 	statement := cmp.Or(o.Statement, statementTimeout)
@@ -98,6 +102,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		hot.ConnConfig.RuntimeParams[name] = value
 	}
 	hot.ConnConfig.RuntimeParams["lock_timeout"] = ms(batchLocks)
+	if !limited {
+		hot.ConnConfig.RuntimeParams["statement_timeout"] = ms(statement / batchShare)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", err)
@@ -231,9 +238,12 @@ func (p *Pool) begin(ctx context.Context) (pgx.Tx, error) {
 }
 
 // NotWritten reports whether err proves that a statement outside a transaction, or a COMMIT, had no effect. The proof
-// is an error from the server, or that no connection was made. Everything else is in doubt, including a FATAL from a
-// server that shuts down, which can follow a commit.
+// is an error from the server, or that no connection was made or nothing sent. Everything else is in doubt, including a
+// FATAL from a server that shuts down, which can follow a commit.
 func NotWritten(err error) bool {
+	if errors.Is(err, ErrNotSent) && !errors.Is(err, ErrInDoubt) {
+		return true
+	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
 		return !endsSession(refused)
@@ -294,7 +304,7 @@ func Unavailable(err error) bool {
 		refused *pgconn.PgError
 		network net.Error
 	)
-	if errors.As(err, &dial) {
+	if errors.As(err, &dial) || errors.Is(err, ErrNotSent) {
 		return true
 	}
 	if errors.As(err, &refused) {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"testing"
 	"time"
@@ -94,4 +95,9 @@ func TestNotWritten(t *testing.T) {
 		),
 	)
 	require.True(t, postgres.NotWritten(refused))
+
+	notSent := fmt.Errorf("%w: %w", postgres.ErrNotSent, context.Canceled)
+	require.True(t, postgres.NotWritten(notSent))
+	require.True(t, postgres.Unavailable(notSent))
+	require.False(t, postgres.NotWritten(fmt.Errorf("%w, and its row was not read: %w", postgres.ErrInDoubt, notSent)))
 }
