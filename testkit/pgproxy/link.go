@@ -144,7 +144,7 @@ func (l *link) passRequests() {
 		}
 		statement, executes := l.understand(&m)
 		if executes && hit == nil {
-			hit = l.consider(statement)
+			hit = l.consider(statement, rowsOf(m))
 		}
 		unit = append(unit, m.bytes()...)
 		switch m.kind {
@@ -193,10 +193,39 @@ func (l *link) understand(m *message) (statement string, executes bool) {
 	return statement, false
 }
 
-func (l *link) consider(statement string) *Cut {
+// rowsOf is the length of the array that is the first parameter of what is bound; 1 if there is none.
+func rowsOf(m message) int {
+	if m.kind != 'B' {
+		return 1
+	}
+	_, rest, _ := bytes.Cut(m.body, []byte{0}) // portal
+	_, rest, _ = bytes.Cut(rest, []byte{0})    // statement
+	next := func(n int) []byte {
+		if len(rest) < n {
+			rest = make([]byte, n) // a message that ends too soon, which the server will refuse
+		}
+		head := rest[:n]
+		rest = rest[n:]
+		return head
+	}
+	formats := int(binary.BigEndian.Uint16(next(2)))
+	isBinary := formats > 0 && binary.BigEndian.Uint16(next(2*formats)) == 1 // one of all, or the first one's
+	if binary.BigEndian.Uint16(next(2)) == 0 || !isBinary {
+		return 1
+	}
+	// An array: dimensions, whether there are nulls, the type of its elements; then the length and the lower bound of
+	// each dimension. An empty one has no dimension.
+	length := binary.BigEndian.Uint32(next(4))
+	if array := next(20); length >= 20 && binary.BigEndian.Uint32(array) == 1 && binary.BigEndian.Uint32(array[4:]) <= 1 {
+		return int(binary.BigEndian.Uint32(array[12:]))
+	}
+	return 1
+}
+
+func (l *link) consider(statement string, rows int) *Cut {
 	word := strings.ToLower(strings.TrimSpace(statement))
 	isCommit := strings.HasPrefix(word, "commit")
-	hit := l.proxy.take(statement, isCommit, l.transaction)
+	hit := l.proxy.take(statement, rows, isCommit, l.transaction)
 	switch {
 	case strings.HasPrefix(word, "begin"), isCommit, strings.HasPrefix(word, "rollback"):
 		l.transaction = nil

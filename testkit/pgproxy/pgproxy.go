@@ -135,6 +135,8 @@ type Cut struct {
 	release chan struct{} // not nil: the answer is held until it is closed
 	fails   bool          // no cut: the server raises an error instead of executing the statement
 	skip    int           // how many such statements pass before
+	least   int           // rows that a statement must have to set it off
+	rows    int           // of the statement that has set it off
 }
 
 // Before cuts the connection instead of passing on the next statement that
@@ -144,6 +146,15 @@ func (p *Proxy) Before(text string) *Cut { return p.arm(&Cut{text: text}) }
 // After passes the next such statement on, waits until the server is done with
 // it, and cuts the connection instead of passing on the answer.
 func (p *Proxy) After(text string) *Cut { return p.arm(&Cut{text: text, after: true}) }
+
+// BeforeBatch is Before for the next such statement over arrays of so many rows, or more. The statement's own commit is
+// lost with it: it is executed outside of a transaction.
+func (p *Proxy) BeforeBatch(text string, rows int) *Cut { return p.arm(&Cut{text: text, least: rows}) }
+
+// AfterBatch is After for such a statement.
+func (p *Proxy) AfterBatch(text string, rows int) *Cut {
+	return p.arm(&Cut{text: text, after: true, least: rows})
+}
 
 // BeforeCommit and AfterCommit do so to the COMMIT of the next transaction that
 // holds such a statement.
@@ -213,6 +224,10 @@ func (c *Cut) HasFired() bool {
 	}
 }
 
+// Rows is how many rows the statement had that has set the cut off: the length of the array that is its first
+// parameter. It is 1 if that is no array. Ask once it has fired.
+func (c *Cut) Rows() int { return c.rows }
+
 // Seen returns the statements that were executed since it was last asked, each
 // as it was sent.
 func (p *Proxy) Seen() (list []string) {
@@ -222,13 +237,13 @@ func (p *Proxy) Seen() (list []string) {
 	return list
 }
 
-// take returns the cut that a statement sets off, and disarms it.
-func (p *Proxy) take(statement string, isCommit bool, inTransaction []string) *Cut {
+// take returns the cut that a statement of so many rows sets off, and disarms it.
+func (p *Proxy) take(statement string, rows int, isCommit bool, inTransaction []string) *Cut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen = append(p.seen, statement)
 	for i, c := range p.cuts {
-		hit := !c.commit && strings.Contains(statement, c.text)
+		hit := !c.commit && rows >= c.least && strings.Contains(statement, c.text)
 		if c.commit && isCommit {
 			for _, s := range inTransaction {
 				hit = hit || strings.Contains(s, c.text)
@@ -239,6 +254,7 @@ func (p *Proxy) take(statement string, isCommit bool, inTransaction []string) *C
 			continue
 		}
 		if hit {
+			c.rows = rows
 			p.cuts = append(p.cuts[:i:i], p.cuts[i+1:]...)
 			return c
 		}

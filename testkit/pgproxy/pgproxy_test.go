@@ -88,6 +88,38 @@ func TestProxy(t *testing.T) {
 		require.Equal(t, 1, b.rows())
 	})
 
+	t.Run("CutsBatchesOfSoManyRows", func(t *testing.T) {
+		b := setup(t)
+		insert := func(numbers ...int32) error {
+			_, err := b.through.Exec(t.Context(), "INSERT INTO t SELECT unnest($1::int[])", numbers)
+			return err
+		}
+		before := b.proxy.BeforeBatch("INSERT INTO t", 3)
+		require.NoError(t, insert(1, 2))
+		_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 3)
+		require.NoError(t, err)
+		require.NoError(t, insert(), "an empty batch")
+		require.False(t, before.HasFired())
+		require.Error(t, insert(4, 5, 6, 7))
+		require.True(t, before.HasFired())
+		require.Equal(t, 4, before.Rows())
+		require.Equal(t, 3, b.rows())
+
+		after := b.proxy.AfterBatch("INSERT INTO t", 2)
+		require.NoError(t, insert(4))
+		require.Error(t, insert(5, 6))
+		require.Equal(t, 2, after.Rows())
+		require.Equal(t, 6, b.rows())
+
+		text := b.proxy.AfterBatch("INSERT INTO t", 2) // a parameter that is no array, and as long as one
+		_, err = b.through.Exec(t.Context(), "INSERT INTO t SELECT length($1::text)", "as long as an array is, and longer")
+		require.NoError(t, err)
+		require.True(t, b.proxy.Disarm(text))
+		one := b.proxy.After("INSERT INTO t")
+		require.Error(t, insert(7, 8))
+		require.Equal(t, 2, one.Rows(), "whatever was asked for")
+	})
+
 	t.Run("CutsAroundTheCommitOfATransaction", func(t *testing.T) {
 		b := setup(t)
 		before := b.proxy.BeforeCommit("INSERT INTO t")
