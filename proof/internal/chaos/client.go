@@ -102,9 +102,10 @@ type request struct {
 	tenant          int
 	path, key, body string
 	prefer          string // wait=2, or empty
+	door            *node  // nil: any
 }
 
-// send makes one request to some node and records the result.
+// send makes one request to some node, or to the one of its door, and records the result.
 func (c *client) send(ctx context.Context, q request) (a answer, outcome history.Outcome) {
 	// A client's own patience, not the run's end, decides when it gives up.
 	wait := patience
@@ -117,8 +118,12 @@ func (c *client) send(ctx context.Context, q request) (a answer, outcome history
 	if q.prefer != "" {
 		headers = append(headers, "Prefer", q.prefer)
 	}
+	door := q.door
+	if door == nil {
+		door = c.knock(c.rand)
+	}
 	done := c.log.Call(q.tenant, q.key, q.path+" "+q.body)
-	a, err := c.do(ctx, c.knock(c.rand), http.MethodPost, q.path, c.world.tenants[q.tenant].Key, q.body, headers...)
+	a, err := c.do(ctx, door, http.MethodPost, q.path, c.world.tenants[q.tenant].Key, q.body, headers...)
 	outcome = history.Unknown
 	if err == nil {
 		outcome = c.classify(q, a)

@@ -12,7 +12,8 @@
 //     meanwhile, several at a time: processes are killed, frozen past their
 //     leases and stopped, PostgreSQL crashes, the broker crashes (faults.go);
 //     cables are cut, slow or swallow what they are given, and connections end
-//     exactly before or exactly after a commit (faults_network.go); Stripe does
+//     exactly before or exactly after a commit, also one that several requests
+//     share (faults_network.go); Stripe does
 //     everything that it can do wrong, and its webhooks come twice, reversed,
 //     late or never (faults_stripe.go). One process lives an hour ago, one in an
 //     hour (build.go).

@@ -24,6 +24,8 @@ type nemesis struct {
 	count  map[string]int
 	faults []Fault
 
+	rowsLost, rowsMost int // of batches whose commit was lost: of all, and of the largest
+
 	stripeFaults  map[string]string // by the simulator's id
 	webhookFaults map[string]string
 }
@@ -63,6 +65,7 @@ func (n *nemesis) run(ctx context.Context) error {
 		{300 * time.Millisecond, 900 * time.Millisecond, n.hitLink()},
 		{20 * time.Millisecond, 200 * time.Millisecond, n.hitCommit},
 		{20 * time.Millisecond, 200 * time.Millisecond, n.hitCommit},
+		{200 * time.Millisecond, 600 * time.Millisecond, n.hitBatch},
 		{300 * time.Millisecond, 900 * time.Millisecond, n.hitWebhook},
 	} {
 		all.Go(func() {

@@ -89,6 +89,65 @@ func (n *nemesis) hitCommit(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
+// batched are the statements over arrays whose commit is worth losing: those of a payment, and the webhooks' intake.
+var batched = []string{"PaymentBegin", "PaymentIntentRecord", "PaymentFinish", "InboxReceive"}
+
+// batchArmedFor is longer than armedFor: batches are rarer than commits.
+const batchArmedFor = 2 * time.Second
+
+// hitBatch cuts a connection exactly before or exactly after the commit of a statement over several rows, at the first
+// node that has one. Each row is another request's, and each of these requests has to find out.
+func (n *nemesis) hitBatch(ctx context.Context, r *rand.Rand) error {
+	statement, cutAfter, kind := batched[r.IntN(len(batched))], r.IntN(2) == 0, batchBefore
+	if cutAfter {
+		kind = batchAfter
+	}
+	began, fired := time.Now(), make(chan struct{}, len(n.world.nodes))
+	ctx, cancel := context.WithTimeout(ctx, batchArmedFor)
+	defer cancel()
+	cuts := make([]*pgproxy.Cut, len(n.world.nodes))
+	for i, target := range n.world.nodes {
+		if cutAfter {
+			cuts[i] = target.wire.AfterBatch(statement+" ", 2)
+		} else {
+			cuts[i] = target.wire.BeforeBatch(statement+" ", 2)
+		}
+		go func() {
+			select {
+			case <-cuts[i].Fired():
+				fired <- struct{}{}
+			case <-ctx.Done():
+			}
+		}()
+	}
+	select {
+	case <-fired:
+	case <-ctx.Done():
+	}
+	for i, target := range n.world.nodes {
+		if target.wire.Disarm(cuts[i]) {
+			continue
+		}
+		select { // Its statement is on its way, unless something else has ended the connection.
+		case <-cuts[i].Fired():
+		case <-time.After(armedFor):
+			continue
+		}
+		if rows := cuts[i].Rows(); rows > 1 {
+			n.note(kind+statement, target.name, began)
+			n.noteRows(rows)
+		}
+	}
+	return nil
+}
+
+func (n *nemesis) noteRows(rows int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rowsLost += rows
+	n.rowsMost = max(n.rowsMost, rows)
+}
+
 func arm(wire *pgproxy.Proxy, statement string, after bool) (cut *pgproxy.Cut, kind string) {
 	name := statement
 	if name == "" {
@@ -110,8 +169,10 @@ func arm(wire *pgproxy.Proxy, statement string, after bool) (cut *pgproxy.Cut, k
 	return cut, commitBefore + name
 }
 
-// The kinds of a lost commit, before the statement's name.
+// The kinds of a lost commit, and of one of several rows, before the statement's name.
 const (
 	commitBefore = "commit_lost_before:"
 	commitAfter  = "commit_lost_after:"
+	batchBefore  = "batch_lost_before:"
+	batchAfter   = "batch_lost_after:"
 )

@@ -35,8 +35,10 @@ func (c *client) want(ctx context.Context) {
 	c.n++
 	tenant, name := c.rand.IntN(len(c.world.tenants)), fmt.Sprintf("%s-%d", c.name, c.n)
 	switch k := c.rand.IntN(100); {
-	case k < 54:
+	case k < 46:
 		c.buy(ctx, tenant, name)
+	case k < 54:
+		c.sale(ctx, tenant, name)
 	case k < 70:
 		c.checkout(ctx, tenant, name)
 	case k < 82:
@@ -131,6 +133,39 @@ func (c *client) buy(ctx context.Context, tenant int, name string) {
 	if a.status == http.StatusCreated && c.oneIn(4) {
 		c.refund(ctx, tenant, name, a.object.ID, amount)
 	}
+}
+
+// crowd is how many pay at the same moment when a sale opens.
+const crowd = 8
+
+// sale is many orders that are paid at the same moment, through the same node: there they are a batch.
+func (c *client) sale(ctx context.Context, tenant int, name string) {
+	var ordered, paid sync.WaitGroup
+	pays := make([]request, crowd)
+	for i := range pays {
+		twin, of := c.another(), fmt.Sprintf("%s-%d", name, i)
+		ordered.Go(func() {
+			if order, _ := twin.order(ctx, tenant, of); order != "" {
+				pays[i] = request{tenant: tenant, path: "/v1/payments", key: "pay-" + of, body: payBody(order, twin.card())}
+			}
+		})
+	}
+	ordered.Wait()
+	door := c.knock(c.rand)
+	for _, q := range pays {
+		if q.key == "" {
+			continue
+		}
+		twin := c.another()
+		paid.Go(func() {
+			first := q
+			first.door = door
+			if _, outcome := twin.send(ctx, first); outcome != history.Final {
+				twin.until(ctx, q, twin.tries())
+			}
+		})
+	}
+	paid.Wait()
 }
 
 // refund wants some of the money back: a part, all that is left, or two parts at

@@ -71,7 +71,7 @@ var laneKinds = []struct{ name, kinds string }{
 	{"killed", killed + " broker_kill9 pg_immediate"}, {"paused", "pause"}, {"SIGTERM", "sigterm"},
 	{"link cut or dead", "tcp_cut tcp_swallow"},
 	{"link slow", "tcp_latency"},
-	{"commit lost", strings.TrimSuffix(commitBefore, ":") + " " + strings.TrimSuffix(commitAfter, ":")},
+	{"commit lost", strings.ReplaceAll(commitBefore+" "+commitAfter+" "+batchBefore+" "+batchAfter, ":", "")},
 }
 
 func (r Report) page(w io.Writer) error {
@@ -113,6 +113,8 @@ func (r Report) page(w io.Writer) error {
 		tableOf("Links", only(r.Faults, "tcp_")),
 		tableOf("Commits cut off before the server read them", only(r.Faults, commitBefore)),
 		tableOf("Commits whose answer was swallowed", only(r.Faults, commitAfter)),
+		tableOf("Batches of several rows cut off before the server read them", only(r.Faults, batchBefore)),
+		tableOf("Batches of several rows whose answer was swallowed", only(r.Faults, batchAfter)),
 		tableOf("Responses by outcome", r.Outcomes),
 		tableOf("Duplicates that had no effect", map[string]int{
 			"replayed by Stripe": r.Suppressed.AtStripe, "replayed by the API": r.Suppressed.Replays,

@@ -39,6 +39,7 @@ type Report struct {
 	TakenOver  int            `json:"leases_taken_over"`
 	Fenced     int            `json:"fenced_writes"`
 	InDoubt    InDoubt        `json:"commits_in_doubt"`
+	Batches    BatchesLost    `json:"batches_lost"`
 	Clocks     map[string]int `json:"orders_by_clock"`
 	ToFinal    Spread         `json:"time_to_final_after_a_kill"`
 
@@ -75,6 +76,15 @@ type InDoubt struct {
 	Before   int `json:"cut_before"`
 	After    int `json:"cut_after"`
 	ReadBack int `json:"read_back"`
+}
+
+// BatchesLost is how many statements over several rows, each of another request, had their response lost by the proxy,
+// before and after the server had read them; and how many rows that were, of all and of the largest.
+type BatchesLost struct {
+	Before int `json:"cut_before"`
+	After  int `json:"cut_after"`
+	Rows   int `json:"rows"`
+	Most   int `json:"rows_of_the_largest"`
 }
 
 // Spread of times, in milliseconds.
@@ -160,6 +170,13 @@ func (r Report) tooLittle(share float64) (list []string) {
 	}
 	minimum("commits lost before", r.InDoubt.Before, 20*share)
 	minimum("commits lost after", r.InDoubt.After, 20*share)
+	minimum("batches lost before", r.Batches.Before, 10*share)
+	minimum("batches lost after", r.Batches.After, 10*share)
+	for _, statement := range batched {
+		minimum("batches lost of "+statement, r.Faults[batchBefore+statement]+r.Faults[batchAfter+statement], 2*share)
+	}
+	minimum("rows of batches that were lost", r.Batches.Rows, 2*float64(r.Batches.Before+r.Batches.After))
+	minimum("rows of the largest batch that was lost", r.Batches.Most, min(3, 10*share))
 	each := map[string]bool{}
 	for _, f := range stripesFaults {
 		each["stripe_"+f.Kind] = true
@@ -246,6 +263,8 @@ func (r Report) Print(w io.Writer) {
 		r.Suppressed.Replays, r.Suppressed.Inbox, r.Suppressed.Broker)
 	p("fenced_writes=%d leases_taken_over=%d commits_in_doubt=%d (%d cut before, %d after)", r.Fenced, r.TakenOver,
 		r.InDoubt.Before+r.InDoubt.After, r.InDoubt.Before, r.InDoubt.After)
+	p("batches lost: %d cut before, %d after; %d rows, %d in the largest", r.Batches.Before, r.Batches.After,
+		r.Batches.Rows, r.Batches.Most)
 	p("time to final after a kill: %d keys, median %.0f ms, p99 %.0f ms; quiet after %s, events after %s",
 		r.ToFinal.Count, r.ToFinal.Median, r.ToFinal.P99, r.QuietKeys, r.QuietEvents)
 	p("with %s cut off for good: %d intents ended, median %.0f ms, p99 %.0f ms", r.Island.Node, r.Island.Ended,
@@ -289,7 +308,7 @@ func (r Report) Print(w io.Writer) {
 func grouped(faults map[string]int) map[string]int {
 	g := map[string]int{}
 	for kind, n := range faults {
-		for _, group := range []string{"stripe_", "webhook_", commitBefore, commitAfter} {
+		for _, group := range []string{"stripe_", "webhook_", commitBefore, commitAfter, batchBefore, batchAfter} {
 			if strings.HasPrefix(kind, group) {
 				kind = strings.TrimRight(group, "_:")
 			}

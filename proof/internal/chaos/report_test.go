@@ -23,7 +23,8 @@ func enough() Report {
 		Charges: 1000, Refunds: 1000, Checkouts: 1000, Webhooks: 1000, TakenOver: 1000, Fenced: 10,
 		ToFinal:    spread([]float64{1, 2, 3000}),
 		Suppressed: Suppressed{1000, 1000, 1000, 1000}, InDoubt: InDoubt{100, 100, 100},
-		Clocks: map[string]int{"-1h": 50, "+0h": 50, "+1h": 50}, Island: Island{Ended: 100, Seconds: 10},
+		Batches: BatchesLost{20, 20, 200, 8},
+		Clocks:  map[string]int{"-1h": 50, "+0h": 50, "+1h": 50}, Island: Island{Ended: 100, Seconds: 10},
 		Finals: []Final{{"c", 3000}, {"b", 2}, {"a", 1}}, Seconds: []Second{{0, map[string]int{"final": 3}, 5, 9}},
 		Samples:  []Sample{{0, 1, 2, 3}, {1, -1, -1, -1}},
 		Timeline: []Fault{{killed, "api-1", 0, 0}, {commitAfter + "PaymentFinish", "api-2", 0, 1}},
@@ -36,6 +37,9 @@ func enough() Report {
 		for _, to := range []string{toPostgres, toBroker, toStripe} {
 			r.Faults[kind+to] = 10
 		}
+	}
+	for _, statement := range batched {
+		r.Faults[batchBefore+statement] = 5
 	}
 	for _, f := range stripesFaults {
 		r.Faults["stripe_"+f.Kind] = 5
@@ -57,11 +61,21 @@ func TestTooLittle(t *testing.T) {
 	for kind := range enough().Faults {
 		r := enough()
 		delete(r.Faults, kind)
-		require.Equal(t, []string{kind}, firstWords(r.tooLittle(1)))
+		missing := kind
+		if statement, lost := strings.CutPrefix(kind, batchBefore); lost {
+			missing = "batches lost of " + statement
+		}
+		require.Equal(t, []string{missing}, firstWords(r.tooLittle(1)))
 	}
 	for what, without := range map[string]func(*Report){
 		"commits lost before": func(r *Report) { r.InDoubt.Before = 0 },
 		"commits lost after":  func(r *Report) { r.InDoubt.After = 0 },
+		"batches lost before": func(r *Report) { r.Batches.Before = 9 },
+		"batches lost after":  func(r *Report) { r.Batches.After = 9 },
+		"rows of batches that were lost": func(r *Report) {
+			r.Batches.Rows = 79 // one of them had a single row
+		},
+		"rows of the largest batch that was lost": func(r *Report) { r.Batches.Most = 2 },
 		"final answers, in percent": func(r *Report) {
 			r.Operations, r.Outcomes["unknown"] = 10_000,
 				1000

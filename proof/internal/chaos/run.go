@@ -138,6 +138,7 @@ func (r *run) chaos(ctx context.Context) error {
 		return fmt.Errorf("inject faults: %w", broken)
 	}
 	r.report.Faults, r.report.Timeline = r.nemesis.count, r.nemesis.faults
+	r.report.Batches.Rows, r.report.Batches.Most = r.nemesis.rowsLost, r.nemesis.rowsMost
 	r.report.People = r.people.counts()
 	r.Log("faults: %s; people: %s", counts(grouped(r.report.Faults)), counts(r.report.People))
 	return r.world.ready(ctx, 30*time.Second)
@@ -231,6 +232,10 @@ func (r *run) sum(ctx context.Context, checks []Check) (err error) {
 			s.InDoubt.Before += n
 		case strings.HasPrefix(kind, commitAfter):
 			s.InDoubt.After += n
+		case strings.HasPrefix(kind, batchBefore):
+			s.Batches.Before += n
+		case strings.HasPrefix(kind, batchAfter):
+			s.Batches.After += n
 		}
 	}
 	s.Samples = r.watch.samples
