@@ -152,6 +152,9 @@ func (l *link) passRequests() {
 		default:
 			continue
 		}
+		if m.kind == 'S' || m.kind == 'Q' {
+			l.proxy.tripped()
+		}
 		if hit != nil && hit.fails {
 			// The server answers a simple query that fails as it answers a unit that does: an error, and ReadyForQuery.
 			close(hit.fired)

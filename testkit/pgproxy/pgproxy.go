@@ -28,6 +28,7 @@ type Proxy struct {
 	cuts     []*Cut
 	rewrites []*Rewriting
 	seen     []string
+	trips    int
 	pooling  *Pooling
 }
 
@@ -235,6 +236,21 @@ func (p *Proxy) Seen() (list []string) {
 	defer p.mu.Unlock()
 	list, p.seen = p.seen, nil
 	return list
+}
+
+// RoundTrips counts how often a client that is connected has waited for the server since it was last asked: for a
+// statement, for its preparation on a new connection, for a COMMIT.
+func (p *Proxy) RoundTrips() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, p.trips = p.trips, 0
+	return n
+}
+
+func (p *Proxy) tripped() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trips++
 }
 
 // take returns the cut that a statement of so many rows sets off, and disarms it.

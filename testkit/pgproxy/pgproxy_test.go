@@ -135,6 +135,23 @@ func TestProxy(t *testing.T) {
 		require.Equal(t, 1, b.rows())
 	})
 
+	t.Run("CountsRoundTrips", func(t *testing.T) {
+		b := setup(t)
+		insert := func(n int) {
+			_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", n)
+			require.NoError(t, err)
+		}
+		insert(1)
+		require.Equal(t, 2, b.proxy.RoundTrips(), "the first time it is prepared")
+		insert(2)
+		require.Equal(t, 1, b.proxy.RoundTrips())
+		require.Zero(t, b.proxy.RoundTrips())
+		_, err := b.direct.Exec(t.Context(), "DELETE FROM t")
+		require.NoError(t, err)
+		require.NoError(t, b.insertInTx())
+		require.Equal(t, 3, b.proxy.RoundTrips(), "BEGIN, the statement, COMMIT")
+	})
+
 	t.Run("HoldsAnAnswer", func(t *testing.T) {
 		b := setup(t)
 		release := make(chan struct{})
