@@ -364,8 +364,8 @@ func (l *lanes) choose() (most batchQueue) {
 	return most
 }
 
-// leaveInTime returns the function that gives the lane to those who wait. After batchLocks a timer gives it: a batch that
-// waits must not delay others.
+// leaveInTime returns the function that gives the lane to those who wait. After batchLocks a timer gives it: a batch
+// that waits must not delay others.
 func (l *lanes) leaveInTime() func() {
 	late := time.AfterFunc(batchLocks, l.leave)
 	return func() {

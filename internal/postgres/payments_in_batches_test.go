@@ -57,6 +57,8 @@ func newTill(t *testing.T) *till {
 		return b.Local(o)
 	}
 	b.api, b.direct = server("batches", b.proxy.URL(), b.gate), server("direct", b.URL, b.beside)
+	t.Cleanup(b.gate.open)
+	t.Cleanup(b.beside.open)
 	return b
 }
 
@@ -69,15 +71,27 @@ type gate struct {
 
 type stop struct {
 	arrived atomic.Int64
-	open    chan struct{}
+	goOn    chan struct{}
+	open    func() // closes goOn, once
 }
 
-// before stops payments before a statement, until open is closed.
+// before stops payments before a statement, until it is opened.
 func (g *gate) before(statement string) *stop {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.stops[statement] = &stop{open: make(chan struct{})}
-	return g.stops[statement]
+	s := &stop{goOn: make(chan struct{})}
+	s.open = sync.OnceFunc(func() { close(s.goOn) })
+	g.stops[statement] = s
+	return s
+}
+
+// open opens it for good, so that no server waits for a test that has failed.
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.stops {
+		s.open()
+	}
 }
 
 func (g *gate) pass(statement string) {
@@ -86,7 +100,7 @@ func (g *gate) pass(statement string) {
 	g.mu.Unlock()
 	if s != nil {
 		s.arrived.Add(1)
-		<-s.open
+		<-s.goOn
 	}
 }
 
@@ -129,7 +143,7 @@ func (b *till) gather(statement string, rows int, start, meanwhile func()) (send
 	start()
 	b.Until("all have come to "+statement, func() bool { return stopped.arrived.Load() == int64(rows) })
 	meanwhile()
-	return b.sendTogether(rows, func() { close(stopped.open) })
+	return b.sendTogether(rows, stopped.open)
 }
 
 // sendTogether takes all lanes, calls start, and waits for so many rows. The function that it returns sends them.
@@ -149,7 +163,7 @@ func (b *till) takeOver(p payment, statement string) (release func(), answer <-c
 	stopped := b.beside.before(statement)
 	answer = world.Async(func() world.Answer { return b.direct.Pay(p.key, p.order, p.card) })
 	b.Until("another server has taken it over", func() bool { return stopped.arrived.Load() == 1 })
-	return func() { close(stopped.open) }, answer
+	return stopped.open, answer
 }
 
 // requireEnded checks the answer of a payment, and that Stripe and the database agree with it.
@@ -374,7 +388,7 @@ func TestRoundTripsOfABatch(t *testing.T) {
 		for _, statement := range []string{"PaymentBegin", "PaymentIntentRecord", "PaymentFinish"} {
 			b.Until("all have come to "+statement, func() bool { return stops[statement].arrived.Load() == int64(n) })
 			count()
-			b.sendTogether(n, func() { close(stops[statement].open) })()
+			b.sendTogether(n, stops[statement].open)()
 		}
 		all.Wait()
 		count()

@@ -16,8 +16,8 @@
 // begins with its name in a comment, so that is the part to choose. A COMMIT is
 // chosen by a statement of its transaction.
 //
-// A statement over arrays is a batch; it can be chosen by the number of its rows as well (BeforeBatch, AfterBatch), which
-// is the length of the array that is its first parameter.
+// A statement over arrays is a batch; it can be chosen by the number of its rows as well (BeforeBatch, AfterBatch),
+// which is the length of the array that is its first parameter.
 //
 // It can also have the server fail a statement with an error of no known kind (Fail), which is how tests find an error
 // that the program swallows.

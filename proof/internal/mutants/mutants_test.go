@@ -43,7 +43,7 @@ func TestTable(t *testing.T) {
 			require.NoError(t, err, m.ID)
 		}
 	}
-	require.Len(t, All, 25)
+	require.Len(t, All, 27)
 }
 
 func TestPage(t *testing.T) {

@@ -8,6 +8,7 @@ const (
 	refundsTable  = "db/migrations/00006_refunds.sql"
 	keyStatements = "db/idempotency_keys.sql.go"
 	phases        = "db/payments.sql.go"
+	batched       = "internal/postgres/batched.go"
 	calls         = "internal/calls/calls.go"
 	pay           = "internal/payments/payment.go"
 	findIntent    = "internal/payments/repair_find_intent.go"
@@ -277,5 +278,22 @@ var All = []Mutant{
 				"OLD.first_sent_at + interval '23 days'"},
 		},
 		Test: Test{"internal/payments", "refund_test.go", "TestRefundPastKeyLifetime", "a refund is made once"},
+	},
+	{
+		ID: "M26", Guard: "a batch that the database refuses is halved: one bad row fails its neighbours",
+		Breaks: "no invariant; payments with which nothing is wrong",
+		Edits:  []Edit{{batched, "(refuses(err) || tookTooLong(err))", "tookTooLong(err)"}},
+		Test: Test{"internal/postgres", "payments_in_batches_test.go", "TestRefusedPaymentsAmongHundreds",
+			"a row that is refused fails no other"},
+	},
+	{
+		ID: "M27", Guard: "each member of a batch in doubt reads its own row back: the doubt is settled for all by one",
+		Breaks: "I20",
+		Edits: []Edit{{"internal/idempotency/store.go", "q.KeyRead(ctx, db.KeyReadParams{TenantIds: tenants, Keys: " +
+			"names})\n\t\t\tfor _, row := range rows {\n\t\t\t\tdone(row.Ordinal, row)",
+			"q.KeyRead(ctx, db.KeyReadParams{TenantIds: tenants, Keys: names})\n\t\t\tfor _, row := range rows " +
+				"{\n\t\t\t\tdone(row.Ordinal, rows[len(rows)-1])"}},
+		Test: Test{"internal/postgres", "payments_in_batches_test.go", "TestBatchInDoubt/PaymentFinish/After",
+			"each got its own true result, but for the one whose claim was taken over"},
 	},
 }
