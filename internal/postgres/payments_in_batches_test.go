@@ -256,8 +256,8 @@ func TestBatchInDoubt(t *testing.T) {
 	}
 }
 
-// TestPaymentThatEndsInABatch: another operation has ended a payment, which its statement finds. The others of its batch
-// end as they would alone.
+// TestPaymentThatEndsInABatch: another operation has ended a payment, which its statement finds. The others of its
+// batch end as they would alone.
 func TestPaymentThatEndsInABatch(t *testing.T) {
 	t.Parallel()
 	b := newTill(t)

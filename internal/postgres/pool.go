@@ -120,8 +120,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	}, nil
 }
 
-// planByIndex are the settings under which the statements over arrays are planned: once for arrays of any length, and on
-// a new database as on one that is full. What they may not do would cost too much later, so nothing is compiled for it.
+// planByIndex are the settings under which the statements over arrays are planned: once for arrays of any length, and
+// on a new database as on one that is full. What they may not do would cost too much later, so nothing is compiled for
+// it.
 var planByIndex = map[string]string{
 	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off",
 	"enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
