@@ -170,8 +170,8 @@ func (r Report) tooLittle(share float64) (list []string) {
 	}
 	minimum("commits lost before", r.InDoubt.Before, 20*share)
 	minimum("commits lost after", r.InDoubt.After, 20*share)
-	minimum("batches lost before", r.Batches.Before, 10*share)
-	minimum("batches lost after", r.Batches.After, 10*share)
+	minimum("batches lost before", r.Batches.Before, 5*share)
+	minimum("batches lost after", r.Batches.After, 5*share)
 	for _, statement := range batched {
 		minimum("batches lost of "+statement, r.Faults[batchBefore+statement]+r.Faults[batchAfter+statement], 2*share)
 	}
