@@ -5,48 +5,111 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// drive sends requests over so many connections, one at a time on each, and
-// demands one status of every answer.
-func (b *bench) drive(ctx context.Context, addr string, length time.Duration, connections, status int,
-	next func(conn, i int) ([]byte, bool)) (rate float64, n int, err error) {
+// load is how requests are sent, and which status each response must have.
+type load struct {
+	addr        string
+	length      time.Duration
+	connections int
+	status      int
+	// arrivals, if not nil, is an open loop: when each request is due, however long those before it take. A request that
+	// finds no free connection waits, and its wait counts. Nil is a closed loop: each connection sends its next request
+	// when it has its response, so that a slow service is asked for less.
+	arrivals []time.Duration
+}
+
+// driven is what a load came to.
+type driven struct {
+	rate  float64
+	n     int
+	times []time.Duration // of all responses, from when each request was due, the shortest first
+}
+
+// percentile is a time that so many percent of the responses did not exceed.
+func (d driven) percentile(p int) time.Duration {
+	if len(d.times) == 0 {
+		return 0
+	}
+	return d.times[min(len(d.times)*p/100, len(d.times)-1)]
+}
+
+// arrivals are so many a second, at random as customers come: an even pace would hide what a queue costs.
+func arrivals(perSecond float64, length time.Duration) (due []time.Duration) {
+	random := rand.New(rand.NewPCG(1, uint64(perSecond))) //nolint:gosec // the same in each round, and no secret
+	for at := 0.0; ; {
+		at += random.ExpFloat64() / perSecond
+		if at >= length.Seconds() {
+			return due
+		}
+		due = append(due, time.Duration(at*float64(time.Second)))
+	}
+}
+
+// openLoopEnds is how long after the last arrival an open loop may still wait for responses.
+const openLoopEnds = 20 * time.Second
+
+// drive sends requests over so many connections, one at a time on each, and demands one status of every response.
+func drive(ctx context.Context, l load, next func(conn, i int) ([]byte, bool)) (got driven, err error) {
+	conns := make([]net.Conn, l.connections)
+	defer func() {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+	}()
+	for i := range conns {
+		if conns[i], err = (&net.Dialer{}).DialContext(ctx, "tcp", l.addr); err != nil {
+			return got, err
+		}
+	}
+	length := l.length
+	if l.arrivals != nil {
+		length += openLoopEnds
+	}
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	var (
 		all   sync.WaitGroup
-		count atomic.Int64
-		errs  = make(chan error, connections)
+		came  atomic.Int64
+		times = make([][]time.Duration, l.connections)
+		errs  = make(chan error, l.connections)
 		began = time.Now()
 	)
-	for conn := range connections {
+	for conn, c := range conns {
 		all.Go(func() {
-			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-			if err != nil {
-				errs <- err
-				return
-			}
-			defer func() { _ = c.Close() }()
-			answers := bufio.NewReaderSize(c, 8192)
+			responses := bufio.NewReaderSize(c, 8192)
 			for i := 1; ctx.Err() == nil; i++ {
 				request, more := next(conn, i)
 				if !more {
 					return
 				}
+				due := time.Now()
+				if l.arrivals != nil {
+					arrival := int(came.Add(1)) - 1
+					if arrival >= len(l.arrivals) {
+						return
+					}
+					due = began.Add(l.arrivals[arrival])
+					time.Sleep(time.Until(due))
+				}
 				if _, err := c.Write(request); err != nil {
 					errs <- err
 					return
 				}
-				if err := readAnswer(answers, status); err != nil {
+				if err := readAnswer(responses, l.status); err != nil {
 					errs <- err
 					return
 				}
-				count.Add(1)
+				times[conn] = append(times[conn], time.Since(due))
 			}
 		})
 	}
@@ -56,7 +119,14 @@ func (b *bench) drive(ctx context.Context, addr string, length time.Duration, co
 	case err = <-errs:
 	default:
 	}
-	return float64(count.Load()) / took.Seconds(), int(count.Load()), err
+	got.times = slices.Concat(times...)
+	slices.Sort(got.times)
+	got.n = len(got.times)
+	got.rate = float64(got.n) / took.Seconds()
+	if err == nil && l.arrivals != nil && got.n < len(l.arrivals) {
+		err = fmt.Errorf("only %d of %d requests had their response in time", got.n, len(l.arrivals))
+	}
+	return got, err
 }
 
 // readAnswer reads one answer as cheaply as can be: the driver shares the cores.

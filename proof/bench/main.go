@@ -5,6 +5,7 @@
 //	go run -C proof ./bench                            requests, webhooks, relay, memory: a quarter of an hour
 //	go run -C proof ./bench -only 'requests|webhooks'  some of it
 //	go run -C proof ./bench -only 'stored keys' -stored 10000000  against the same with so many keys stored
+//	go run -C proof ./bench -only 'another commit' -against v1.2.0  payments against the service of another commit
 //	go run -C proof ./bench -only memory -memory 10m   resident memory, for longer than the minute it is otherwise
 //	go run -C proof ./bench -rounds 9 -seconds 10      for figures to quote
 //	go run -C proof ./bench -write docs                put targets, tables and plots into docs/performance.md
@@ -18,6 +19,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -38,6 +40,7 @@ type settings struct {
 	clients     int // pgbench's
 	events      int
 	stored      int
+	against     string
 	storing     time.Duration
 	memory      time.Duration
 	only        string
@@ -60,6 +63,8 @@ func main() {
 	flag.IntVar(&s.stored, "stored", 0, "measure again with so many finished keys stored")
 	flag.DurationVar(&s.storing, "storing", time.Hour,
 		"stop storing keys after so long, and measure with what there is")
+	flag.StringVar(&s.against, "against", "",
+		"measure payments against the service of this `commit`, which is built apart")
 	flag.DurationVar(&s.memory, "memory", time.Minute, "how long resident memory is watched")
 	flag.StringVar(&s.only, "only", ".",
 		"what matches this `regexp`: a group, or a group and a line, as requests/replays")
@@ -106,30 +111,55 @@ func run(ctx context.Context, s settings) error {
 	}
 
 	groups := b.groups()
+	if err := checkTargets(targets, groups); err != nil {
+		return err
+	}
+	var failed error
 	for _, g := range groups {
-		if g = g.only(only); len(g.list) == 0 {
+		if g = g.only(only); g.off || len(g.list) == 0 {
 			continue
 		}
 		fmt.Printf("\n%s\n", g.name)
-		if err := g.play(ctx, s.rounds); err != nil {
-			return fmt.Errorf("%s: %w", g.name, err)
+		r, err := g.played(ctx, b)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		r := g.result(b)
+		if err != nil { // The others are measured all the same.
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", g.name, err))
+			continue
+		}
 		r.print()
 		if s.write != "" { // at once: what follows may take long, and fail
 			if err := write(inventory.Path(s.write), groups, []result{r}); err != nil {
 				return err
 			}
+			failed = errors.Join(failed, explained(r.Outcomes))
 		}
 	}
-	return nil
+	return failed
 }
 
 // groups are in the order of the page.
 func (b *bench) groups() []group {
-	return []group{b.requestGroup(), b.manyGroup(), b.slowGroup(), b.webhookGroup(), b.relayGroup(synced),
-		b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup()}
+	return []group{b.addedGroup(), b.requestGroup(), b.manyGroup(), b.slowGroup(), b.webhookGroup(),
+		b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup(),
+		b.againstGroup()}
 }
+
+// The names of the groups, as targets and -only have them.
+const (
+	inAdded         = "added latency"
+	inRequests      = "requests"
+	inMany          = "256 clients"
+	inSlow          = "gateway latency 100 ms"
+	inWebhooks      = "webhooks"
+	inRelay         = "relay"
+	inRelayUnsynced = "relay, broker syncs later"
+	inHousekeeping  = "housekeeping"
+	inMemory        = "memory"
+	inStored        = "stored keys"
+	inAgainst       = "another commit"
+)
 
 // group is what is measured in turns.
 type group struct {
@@ -139,7 +169,8 @@ type group struct {
 	finish  func()                      // after the last; may be nil
 	rounds  int                         // zero: as many as are asked for
 	list    []*measurement
-	goals   []goal
+	left    []string     // the lines that -only has left out
+	off     bool         // it needs a flag that was not given
 	curve   func() curve // to draw instead of the medians; may be nil
 }
 
@@ -151,7 +182,15 @@ func (g group) only(match *regexp.Regexp) group {
 			needed[m.name], needed[m.floor] = true, true
 		}
 	}
-	g.list = slices.DeleteFunc(g.list, func(m *measurement) bool { return !needed[m.name] })
+	var list []*measurement
+	for _, m := range g.list {
+		if needed[m.name] {
+			list = append(list, m)
+		} else {
+			g.left = append(g.left, m.name)
+		}
+	}
+	g.list = list
 	return g
 }
 
@@ -160,6 +199,7 @@ type measurement struct {
 	name, unit string
 	kind       plot.Kind // how it is drawn: ours unless it says otherwise
 	floor      string
+	timed      bool // its times are shown beside its costs
 	run        func(context.Context) (sample, error)
 	samples    []sample
 }
@@ -171,10 +211,21 @@ type sample struct {
 	cpu    time.Duration // of the service
 	load   time.Duration // of the driver, which takes it from the service's processors
 	wal    float64       // bytes; negative: not measured
+	n      int           // operations
+	p50    time.Duration
 	p99    time.Duration
-	memory float64 // megabytes resident at most
-	growth float64 // of memory, from the second quarter of the time to the last
+	lag    time.Duration // p99 from an event's commit to the broker's acknowledgement
+	memory float64       // megabytes resident at most
+	growth float64       // of memory, from the second quarter of the time to the last
 	note   string
+}
+
+// played is the group's result once it was measured.
+func (g group) played(ctx context.Context, b *bench) (result, error) {
+	if err := g.play(ctx, b.s.rounds); err != nil {
+		return result{}, err
+	}
+	return g.result(b)
 }
 
 func (g group) play(ctx context.Context, rounds int) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,13 +20,8 @@ const (
 // write puts what was measured into performance.md, beside what earlier runs have
 // measured of other groups, and draws the plots.
 func write(dir string, groups []group, played []result) error {
-	kept := filepath.Join(dir, "performance.json")
-	var earlier []result
-	if text, err := os.ReadFile(kept); err == nil {
-		if err := json.Unmarshal(text, &earlier); err != nil {
-			return fmt.Errorf("%s: %w", kept, err)
-		}
-	} else if !errors.Is(err, os.ErrNotExist) {
+	earlier, err := earlierResults(dir)
+	if err != nil {
 		return err
 	}
 	all := merged(groups, earlier, played)
@@ -33,7 +29,7 @@ func write(dir string, groups []group, played []result) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(kept, text, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, kept), text, 0o644); err != nil {
 		return err
 	}
 	file := filepath.Join(dir, "performance.md")
@@ -41,12 +37,13 @@ func write(dir string, groups []group, played []result) error {
 	if err != nil {
 		return err
 	}
+	text = []byte(begin + tables(groups, all) + end)
 	before, rest, found := bytes.Cut(page, []byte(begin))
 	_, after, closed := bytes.Cut(rest, []byte(end))
 	if !found || !closed {
 		return errors.New(file + " has no place for it")
 	}
-	if err := os.WriteFile(file, slices.Concat(before, []byte(begin+tables(all)+end), after), 0o644); err != nil {
+	if err := os.WriteFile(file, slices.Concat(before, text, after), 0o644); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "img"), 0o755); err != nil {
@@ -63,6 +60,23 @@ func write(dir string, groups []group, played []result) error {
 	return nil
 }
 
+// kept is the file of what was measured, of which the page is made.
+const kept = "performance.json"
+
+func earlierResults(dir string) (list []result, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, kept))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", kept, err)
+	}
+	return list, nil
+}
+
 // aLineEach is results as JSON, one a line, so that a diff shows which were measured again.
 func aLineEach(results []result) ([]byte, error) {
 	lines := make([][]byte, len(results))
@@ -76,8 +90,19 @@ func aLineEach(results []result) ([]byte, error) {
 	return slices.Concat([]byte("[\n"), bytes.Join(lines, []byte(",\n")), []byte("\n]\n")), nil
 }
 
-// render writes the page again from what was measured earlier.
-func render(dir string, groups []group) error { return write(dir, groups, nil) }
+// render writes the page again from what was measured earlier. It is an error if a target was not measured, or is missed
+// without a reason: the page shows both, and may not stay so.
+func render(dir string, groups []group) error {
+	if err := write(dir, groups, nil); err != nil {
+		return err
+	}
+	all, err := earlierResults(dir)
+	if err != nil {
+		return err
+	}
+	list := outcomes(groups, all)
+	return errors.Join(complete(list), explained(list))
+}
 
 // merged are the newest results, in the order of the groups.
 func merged(groups []group, earlier, played []result) (all []result) {
@@ -97,16 +122,64 @@ func merged(groups []group, earlier, played []result) (all []result) {
 	return all
 }
 
-func tables(all []result) string {
-	var b strings.Builder
-	b.WriteString("\n### Targets\n\n| | what | target | reached | met |\n| --- | --- | --- | --- | --- |\n")
-	var outcomes []outcome
-	for _, r := range all {
-		outcomes = append(outcomes, r.Outcomes...)
+// outcomes are all targets, in the order of their ids, with what was reached: one that was not measured is among them,
+// and what was measured for a target that is none any more is not.
+func outcomes(groups []group, all []result) (list []outcome) {
+	for _, g := range groups {
+		var measured []outcome
+		if i := slices.IndexFunc(all, func(r result) bool { return r.Name == g.name }); i >= 0 {
+			measured = all[i].Outcomes
+		}
+		for _, t := range g.goals() {
+			o := outcomeOf(t, nil)
+			if i := slices.IndexFunc(measured, func(m outcome) bool { return m.ID == t.id && m.What == t.what }); i >= 0 {
+				o.Reached = measured[i].Reached
+			}
+			list = append(list, o)
+		}
 	}
-	slices.SortStableFunc(outcomes, byID)
-	for _, o := range outcomes {
+	slices.SortStableFunc(list, byID)
+	return list
+}
+
+// addedTable is what a payment costs a user, which the page begins with.
+func addedTable(all []result) string {
+	i := slices.IndexFunc(all, func(r result) bool { return r.Name == inAdded })
+	if i < 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n### What a payment costs a user\n\n%s\n\n| load | added, median | added, p99 |\n| --- | --- | --- |\n",
+		all[i].Says)
+	for _, m := range all[i].Rows {
+		if m.P50 != nil {
+			fmt.Fprintf(&b, "| %s | %.1f ms | %.1f ms |\n", m.Name, median(m.P50), median(m.P99))
+		}
+	}
+	for _, m := range all[i].Rows {
+		if m.P50 == nil {
+			fmt.Fprintf(&b, "\n%s: %.0f %s.\n", strings.ToUpper(m.Name[:1])+m.Name[1:], median(m.Rates), m.Unit)
+		}
+	}
+	return b.String()
+}
+
+func tables(groups []group, all []result) string {
+	var b strings.Builder
+	b.WriteString(addedTable(all))
+	b.WriteString("\n### Targets\n\n| | what | target | reached | met |\n| --- | --- | --- | --- | --- |\n")
+	var missed []outcome
+	for _, o := range outcomes(groups, all) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", o.ID, o.What, o.target(), o.reached(), o.verdict())
+		if len(o.Reached) > 0 && !o.met() {
+			missed = append(missed, o)
+		}
+	}
+	if missed != nil {
+		b.WriteString("\nWhy some are missed:\n\n")
+	}
+	for _, o := range missed {
+		fmt.Fprintf(&b, "- **%s, %s:** %s\n", o.ID, o.What, cmp.Or(o.Reason, "not known yet."))
 	}
 	for _, r := range all {
 		fmt.Fprintf(&b, "\n### %s\n\n", strings.ToUpper(r.Name[:1])+r.Name[1:])

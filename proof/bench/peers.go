@@ -38,7 +38,7 @@ const (
 
 // peers serves each of them under a path of its own, and bare handlers. The
 // gateway is called where it says so, and only there does it take its time.
-func peers(open *postgres.Pool, tenant string, gateway time.Duration) http.Handler {
+func peers(open *postgres.Pool, tenant string, gateway time.Duration) *chi.Mux {
 	mux, pool := chi.NewRouter(), open.Raw()
 	mux.Post("/bare/nothing", bare(func(context.Context, string) ([]byte, error) { return nothing, nil }))
 	mux.Post("/bare/read", bare(func(ctx context.Context, key string) ([]byte, error) {

@@ -26,6 +26,7 @@ type row struct {
 	Kind          plot.Kind `json:",omitempty"`
 	Rates, Ratios []float64 // ratios: of its floor, round by round
 	Costs         string
+	P50, P99      []float64 `json:",omitempty"` // milliseconds, round by round, where they are shown
 }
 
 type curve struct {
@@ -42,7 +43,7 @@ func (g group) find(name string) *measurement {
 	return nil
 }
 
-func (g group) result(b *bench) result {
+func (g group) result(b *bench) (result, error) {
 	r := result{Name: g.name}
 	if g.says != nil {
 		r.Says = g.says()
@@ -60,33 +61,48 @@ func (g group) result(b *bench) result {
 		line := row{Name: m.name, Unit: m.unit, Kind: m.kind, Costs: m.costs()}
 		for _, s := range m.samples {
 			line.Rates = append(line.Rates, s.rate)
+			if m.timed {
+				line.P50, line.P99 = append(line.P50, millis(s.p50)), append(line.P99, millis(s.p99))
+			}
 		}
 		if m.floor != "" {
-			line.Ratios = ratio(m.name, m.floor)(g)
+			ratios, err := g.values(goal{id: m.name, what: "of its floor", of: ratio(m.name, m.floor)})
+			if err != nil {
+				return r, err
+			}
+			line.Ratios = ratios
 		}
 		r.Rows = append(r.Rows, line)
 	}
-	for _, goal := range g.goals {
-		if values := goal.of(g); values != nil {
-			r.Outcomes = append(r.Outcomes, outcome{goal.id, goal.what, goal.unit, goal.want, goal.atMost, values})
+	for _, t := range g.goals() {
+		reached, err := g.values(t)
+		if err != nil {
+			return r, err
+		}
+		if reached != nil {
+			r.Outcomes = append(r.Outcomes, outcomeOf(t, reached))
 		}
 	}
 	if g.curve != nil {
 		c := g.curve()
 		r.Curve = &c
 	}
-	return r
+	return r, nil
 }
 
 // costs are the median costs of one operation, in words.
 func (m *measurement) costs() string {
-	var cpu, load, wal []float64
+	var cpu, load, wal, p50, p99 []float64
 	var note string
 	for _, s := range m.samples {
-		cpu, load, wal = append(cpu, cpuMicros(s)), append(load, float64(s.load.Microseconds())), append(wal, s.wal)
+		cpu, load = append(cpu, float64(s.cpu.Microseconds())), append(load, float64(s.load.Microseconds()))
+		wal, p50, p99 = append(wal, s.wal), append(p50, millis(s.p50)), append(p99, millis(s.p99))
 		note = s.note
 	}
 	var parts []string
+	if m.timed {
+		parts = append(parts, fmt.Sprintf("median %.1f ms, p99 %.1f ms", median(p50), median(p99)))
+	}
 	if c := median(cpu); c > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f µs CPU (service), %.0f µs CPU (client)", c, median(load)))
 	}
@@ -112,6 +128,9 @@ func (r result) print() {
 	for _, o := range r.Outcomes {
 		fmt.Printf("  %-4s %-70s %-12s reached %-28s %s\n", o.ID, o.What, o.target(), o.reached(),
 			strings.Trim(o.verdict(), "*"))
+		if !o.met() && o.Reason == "" {
+			fmt.Printf("       missed, and goals.go has no reason\n")
+		}
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +31,7 @@ func service(ctx context.Context, args []string) error {
 	tenant := flags.String("tenant", "", "whose keys the bare handler reads")
 	conns := flags.Int("pool", 16, "connections of the pool")
 	takes := flags.Duration("gateway", 0, "how long each call of the gateway takes")
+	brokerURL := flags.String("broker", "", "where the relay publishes; empty: no loops, and a gateway that lists nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -54,18 +53,32 @@ func service(ctx context.Context, args []string) error {
 		return err
 	}
 	log := slog.New(slog.NewJSONHandler(nowhere, nil)) // A line for each request is part of what it costs.
-	keys := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute, Log: log})
-	provider := &instant{takes: *takes}
+	stored := idempotency.Options{Lease: time.Minute, Log: log}
+	var provider payments.Gateway = &instant{takes: *takes}
+	var beside *loops
+	received := func() {}
+	if *brokerURL != "" {
+		if beside, err = newRelayLoop(ctx, pool, *brokerURL); err != nil {
+			return err
+		}
+		provider = &listing{instant: instant{takes: *takes}}
+		stored.Boundary = func(string, string) { beside.relay.Wake() }
+	}
+	keys := idempotency.NewStore(pool, stored)
 	money := payments.New(pool, keys, provider, httpapi.Answers{}, payments.Options{
 		StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour, Log: log,
 	})
 	checkouts := checkout.New(pool, keys, provider, money, httpapi.Answers{}, checkout.Options{Log: log})
+	if beside != nil {
+		beside.follow(keys, provider.(*listing), money)
+		received = beside.inbox.Wake
+	}
 	operations := money.Operations()
 	maps.Copy(operations, checkouts.Operations())
 	api := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts,
 		Feed: outbox.NewFeed(pool, payments.RenderEvents), Within: 40 * time.Second, Drain: time.Second,
-		WebhookSecrets: []string{webhookSecret}, WebhookReceived: func() {}, Log: log,
+		WebhookSecrets: []string{webhookSecret}, WebhookReceived: received, Log: log,
 	})
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -75,7 +88,11 @@ func service(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	peer := &http.Server{Handler: peers(theirs, *tenant, *takes), ReadHeaderTimeout: time.Minute}
+	handler := peers(theirs, *tenant, *takes)
+	if beside != nil {
+		beside.serve(handler)
+	}
+	peer := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	go func() { _ = peer.Serve(others) }() // until the process ends
 	fmt.Println(l.Addr(), others.Addr())   // the parent reads them
 	err = api.Run(ctx, l)
@@ -88,27 +105,34 @@ func service(ctx context.Context, args []string) error {
 	return err
 }
 
-// instant is a Stripe that has always just done it.
+// instant is a Stripe that has always just done it. Its ids are as long as Stripe's, and follow from the order, so that
+// the driver and pgbench know them.
 type instant struct {
 	payments.Gateway // what a payment does not need, panics
 	takes            time.Duration
-	n                atomic.Int64
 }
 
 func (*instant) Ready(context.Context) error { return nil }
 
 func (g *instant) CreateIntent(_ context.Context, _ stripe.Call, n stripe.NewIntent) stripe.Outcome {
 	time.Sleep(g.takes)
-	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: stripe.Intent{
-		ID: "pi_" + strconv.FormatInt(g.n.Add(1), 10), Status: stripe.IntentRequiresPaymentMethod,
-		AmountMinor: n.AmountMinor, Currency: n.Currency,
+	id := intentOf(n.OrderID)
+	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: stripeRequestOf(id), Intent: stripe.Intent{
+		ID: id, Status: stripe.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor, Currency: n.Currency,
 	}}
 }
 
 func (g *instant) ConfirmIntent(_ context.Context, _ stripe.Call, intentID, _ string) stripe.Outcome {
 	time.Sleep(g.takes)
-	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: stripe.Intent{
-		ID: intentID, Status: stripe.IntentSucceeded, ChargeID: "ch_" + intentID[3:],
+	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: stripeRequestOf(intentID), Intent: stripe.Intent{
+		ID: intentID, Status: stripe.IntentSucceeded, ChargeID: chargeOf(intentID),
 		AmountMinor: 1000, ReceivedMinor: 1000, Currency: "usd", // of every order here
 	}}
 }
+
+// intentOf is 27 characters, as Stripe's, of the 26 digits of an order, whose ninth and tenth are zero.
+func intentOf(order string) string { return "pi_" + order[4:12] + order[14:] }
+
+func chargeOf(intent string) string { return "ch_" + intent[3:] }
+
+func stripeRequestOf(intent string) string { return "req_" + intent[len(intent)-14:] }

@@ -30,16 +30,31 @@ type bench struct {
 	pool                *postgres.Pool
 	addr, peers         string
 	child               *exec.Cmd
+	program, programDir string // of another commit's service; empty: this one's
 	dir                 string
 	before              struct{ bytes, payments int64 } // what was there when measuring began
-	batch               int                             // of orders: each measurement gets its own
 	replay              [][]byte                        // requests that were answered
+	batched             batched
 }
 
-// databases made so far by this process.
-var databases int
+// databases made so far by this process, and batches of orders and events: each measurement gets its own.
+var databases, batches int
+
+func newBatch() int {
+	batches++
+	return batches
+}
 
 func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) {
+	return prepareWith(ctx, serverURL, s, func(ctx context.Context, b *bench) error {
+		_, err := b.pool.Migrate(ctx)
+		return err
+	})
+}
+
+// prepareWith is prepare with the migrations of another commit.
+func prepareWith(ctx context.Context, serverURL string, s settings, migrate func(context.Context, *bench) error) (*bench,
+	error) {
 	admin, err := postgres.Open(ctx, serverURL, postgres.Options{MaxConn: 2})
 	if err != nil {
 		return nil, err
@@ -56,7 +71,7 @@ func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) 
 	if b.pool, err = postgres.Open(ctx, b.url, postgres.Options{MaxConn: 4}); err != nil {
 		return nil, err
 	}
-	if _, err := b.pool.Migrate(ctx); err != nil {
+	if err := migrate(ctx, b); err != nil {
 		return nil, err
 	}
 	if _, err := b.pool.Raw().Exec(ctx, peerTables); err != nil {
@@ -80,6 +95,13 @@ func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) 
 	return b, err
 }
 
+// as is the same service and database with another number of clients.
+func (b *bench) as(clients int) *bench {
+	other := *b
+	other.s.connections = clients
+	return &other
+}
+
 // another is one more database with a service of its own, for what must not meet
 // what others have left behind.
 func (b *bench) another(ctx context.Context, s settings, args ...string) (*bench, error) {
@@ -99,11 +121,14 @@ var databaseName = regexp.MustCompile(`^(postgres(?:ql)?://[^/]+/)[^?]*`)
 func withDatabase(url, name string) string { return databaseName.ReplaceAllString(url, "${1}"+name) }
 
 func (b *bench) startService(ctx context.Context, args ...string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
+	program := b.program
+	if program == "" {
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return err
+		}
 	}
-	b.child = exec.CommandContext(ctx, self,
+	b.child = exec.CommandContext(ctx, program,
 		append([]string{"service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients)},
 			args...)...)
 	b.child.Cancel = func() error { return b.child.Process.Signal(os.Interrupt) }
@@ -128,6 +153,9 @@ func (b *bench) close() {
 	}
 	b.pool.Close()
 	_ = os.RemoveAll(b.dir)
+	if b.programDir != "" {
+		_ = os.RemoveAll(b.programDir)
+	}
 	admin, err := postgres.Open(context.Background(), b.serverURL, postgres.Options{
 		MaxConn: 1, Statement: time.Minute,
 	})
@@ -141,8 +169,7 @@ func (b *bench) close() {
 
 // orders makes fresh orders: ord_ and 26 digits, the last of which count.
 func (b *bench) orders(ctx context.Context, each, clients int) (prefix string, err error) {
-	b.batch++
-	prefix = fmt.Sprintf("ord_%04d", b.batch)
+	prefix = fmt.Sprintf("ord_%04d", newBatch())
 	_, err = b.pool.Raw().Exec(ctx, `
 		INSERT INTO orders (tenant_id, id, currency, amount_minor, items, created_at)
 		SELECT $1, $2 || lpad(c::text, 4, '0') || lpad(i::text, 18, '0'), 'usd', 1000,

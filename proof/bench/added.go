@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"time"
+
+	"example.com/payonce/proof/internal/plot"
+)
+
+const (
+	addedGateway = 300 * time.Millisecond // of each of the two calls of a payment
+	addedClients = 512                    // enough that a request of an open loop finds a free connection
+	addedAlone   = "one client alone, a gateway that answers at once"
+	addedMost    = "as many as go, 256 at once, a gateway that answers at once"
+)
+
+var addedRates = []float64{10, 100, 400}
+
+// addedGroup is what a payment costs its user: how much longer it takes than the calls to the gateway. It is an open loop,
+// because customers do not wait for each other.
+func (b *bench) addedGroup() group {
+	var slow, quick *bench
+	g := group{
+		name: inAdded,
+		says: func() string {
+			return fmt.Sprintf("Payments arrive at random, so many a second, whether or not earlier ones are done, and the "+
+				"gateway takes %d ms for each of its two calls. Added is the response's time without the gateway's, from the "+
+				"moment in which the request was due.", addedGateway.Milliseconds())
+		},
+		prepare: func(ctx context.Context) (err error) {
+			if slow, err = b.another(ctx, b.s, "-gateway", addedGateway.String()); err != nil {
+				return err
+			}
+			quick, err = b.another(ctx, b.s)
+			return err
+		},
+		finish: func() {
+			for _, one := range []*bench{slow, quick} {
+				if one != nil {
+					one.close()
+				}
+			}
+		},
+	}
+	for _, rate := range addedRates {
+		g.list = append(g.list, &measurement{name: fmt.Sprintf("%.0f payments a second", rate), unit: "payments/s",
+			timed: true, run: func(ctx context.Context) (sample, error) { return slow.as(addedClients).added(ctx, rate) }})
+	}
+	g.list = append(g.list,
+		&measurement{name: addedAlone, unit: "payments/s", timed: true,
+			run: func(ctx context.Context) (sample, error) { return quick.as(1).pays(ctx) }},
+		&measurement{name: addedMost, unit: "payments a second per core",
+			run: func(ctx context.Context) (sample, error) {
+				got, err := quick.as(256).pays(ctx)
+				got.rate /= float64(runtime.NumCPU())
+				return got, err
+			}})
+	rates := g.list[:len(addedRates)]
+	g.curve = func() curve {
+		middle, late := plot.Series{Name: "median"}, plot.Series{Name: "p99"}
+		for i, m := range rates {
+			if len(m.samples) == 0 { // left out
+				continue
+			}
+			var p50, p99 []float64
+			for _, s := range m.samples {
+				p50, p99 = append(p50, millis(s.p50)), append(p99, millis(s.p99))
+			}
+			middle.X, middle.Y = append(middle.X, addedRates[i]), append(middle.Y, median(p50))
+			late.X, late.Y = append(late.X, addedRates[i]), append(late.Y, median(p99))
+		}
+		return curve{"Time added to the gateway's", "payments a second", "ms", []plot.Series{middle, late}}
+	}
+	return g
+}
+
+// added pays in an open loop. Its times are without the gateway's.
+func (b *bench) added(ctx context.Context, rate float64) (sample, error) {
+	length := b.length()
+	if rate*length.Seconds() < 50 { // few are no percentile
+		length *= 2
+	}
+	next, err := b.freshRequests(ctx, timeOrdered)
+	if err != nil {
+		return sample{}, err
+	}
+	got, err := b.measuredLoad(ctx, load{addr: b.addr, connections: b.s.connections, status: http.StatusCreated,
+		arrivals: arrivals(rate, length)}, next)
+	got.p50, got.p99 = got.p50-2*addedGateway, got.p99-2*addedGateway
+	if err == nil && got.p50 <= 0 {
+		err = fmt.Errorf("a payment took less than the calls of its gateway: %s", got.p50)
+	}
+	return got, err
+}
+
+// pays is fresh payments in a closed loop, without a look at what they leave.
+func (b *bench) pays(ctx context.Context) (sample, error) {
+	next, err := b.freshRequests(ctx, timeOrdered)
+	if err != nil {
+		return sample{}, err
+	}
+	return b.measured(ctx, b.addr, http.StatusCreated, next)
+}
