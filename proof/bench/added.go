@@ -12,15 +12,14 @@ import (
 
 const (
 	addedGateway = 300 * time.Millisecond // of each of the two calls of a payment
-	addedClients = 512                    // enough that a request of an open loop finds a free connection
 	addedAlone   = "one client alone, a gateway that answers at once"
 	addedMost    = "as many as go, 256 at once, a gateway that answers at once"
 )
 
 var addedRates = []float64{10, 100, 400}
 
-// addedGroup is what a payment costs its user: how much longer it takes than the calls to the gateway. It is an open loop,
-// because customers do not wait for each other.
+// addedGroup is what a payment costs its user: how much longer it takes than the calls to the gateway. It is an open
+// loop, because customers do not wait for each other.
 func (b *bench) addedGroup() group {
 	var slow, quick *bench
 	g := group{
@@ -47,7 +46,7 @@ func (b *bench) addedGroup() group {
 	}
 	for _, rate := range addedRates {
 		g.list = append(g.list, &measurement{name: fmt.Sprintf("%.0f payments a second", rate), unit: "payments/s",
-			timed: true, run: func(ctx context.Context) (sample, error) { return slow.as(addedClients).added(ctx, rate) }})
+			timed: true, run: func(ctx context.Context) (sample, error) { return slow.as(addedClients(rate)).added(ctx, rate) }})
 	}
 	g.list = append(g.list,
 		&measurement{name: addedAlone, unit: "payments/s", timed: true,
@@ -76,6 +75,10 @@ func (b *bench) addedGroup() group {
 	}
 	return g
 }
+
+// addedClients is three times as many connections as requests are under way, so that each finds a free one, and none that
+// the service has closed because nobody used it.
+func addedClients(rate float64) int { return int(3 * rate * (2 * addedGateway).Seconds()) }
 
 // added pays in an open loop. Its times are without the gateway's.
 func (b *bench) added(ctx context.Context, rate float64) (sample, error) {

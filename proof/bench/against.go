@@ -60,8 +60,8 @@ func (b *bench) againstGroup() group {
 	}
 }
 
-// built is the service of a commit, built in a worktree that is removed at once, and its database. The second result names
-// the commit.
+// built is the service of a commit, built in a worktree that is removed at once, and its database. The second result
+// names the commit.
 func (b *bench) built(ctx context.Context, commit string) (before *bench, name string, err error) {
 	root, err := inventory.Root()
 	if err != nil {
@@ -106,7 +106,8 @@ func (b *bench) built(ctx context.Context, commit string) (before *bench, name s
 	before.program, before.programDir = service, dir
 	var args []string
 	help, _ := exec.CommandContext(ctx, service, "service", "-h").CombinedOutput()
-	if bytes.Contains(help, []byte("  -group\n")) { // Until ADR 40 a flag said that requests share commits, as they did by default.
+	// Until ADR 40 a flag said that requests share commits, as they did by default.
+	if bytes.Contains(help, []byte("  -group\n")) {
 		args = append(args, "-group")
 	}
 	if err = before.startService(ctx, args...); err != nil {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -79,7 +78,7 @@ func drive(ctx context.Context, l load, next func(conn, i int) ([]byte, bool)) (
 	defer cancel()
 	var (
 		all   sync.WaitGroup
-		came  atomic.Int64
+		came  = make(chan time.Time, len(l.arrivals)) // when each was due
 		times = make([][]time.Duration, l.connections)
 		errs  = make(chan error, l.connections)
 		began = time.Now()
@@ -94,12 +93,9 @@ func drive(ctx context.Context, l load, next func(conn, i int) ([]byte, bool)) (
 				}
 				due := time.Now()
 				if l.arrivals != nil {
-					arrival := int(came.Add(1)) - 1
-					if arrival >= len(l.arrivals) {
+					if due, more = <-came; !more {
 						return
 					}
-					due = began.Add(l.arrivals[arrival])
-					time.Sleep(time.Until(due))
 				}
 				if _, err := c.Write(request); err != nil {
 					errs <- err
@@ -113,6 +109,12 @@ func drive(ctx context.Context, l load, next func(conn, i int) ([]byte, bool)) (
 			}
 		})
 	}
+	for _, at := range l.arrivals {
+		due := began.Add(at)
+		time.Sleep(time.Until(due))
+		came <- due
+	}
+	close(came)
 	all.Wait()
 	took := time.Since(began)
 	select {

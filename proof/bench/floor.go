@@ -20,8 +20,8 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// batched is how the service sent the statements of fresh payments, and what one of its payments stores. The floor does the
-// same: as many rows a statement, of the same size.
+// batched is how the service sent the statements of fresh payments, and what one of its payments stores. The floor does
+// the same: as many rows a statement, of the same size.
 type batched struct {
 	rows            int // a statement, on average
 	connections     int
@@ -86,7 +86,8 @@ func (b *bench) storedBytes(ctx context.Context, prefix string) (bytes float64, 
 			WHERE e.tenant_id = p.tenant_id AND e.aggregate_id IN (p.id, p.order_id)) + (
 			SELECT pg_column_size(o.*) FROM orders o WHERE o.tenant_id = p.tenant_id AND o.id = p.order_id)), 0)::float8
 		FROM (SELECT * FROM payments WHERE tenant_id = $1 AND order_id LIKE $2 AND status = 'succeeded' LIMIT 100) p
-		JOIN idempotency_keys k ON k.tenant_id = p.tenant_id AND k.key = p.idempotency_key`, b.tenant, prefix+"%").Scan(&bytes)
+		JOIN idempotency_keys k ON k.tenant_id = p.tenant_id AND k.key = p.idempotency_key`, b.tenant,
+		prefix+"%").Scan(&bytes)
 	return bytes, err
 }
 
@@ -118,8 +119,8 @@ func (b *bench) freshFloor(ctx context.Context) (sample, error) {
 	if err == nil && math.Abs(stored-of.stored) > storedDiffers*of.stored {
 		err = fmt.Errorf("pgbench stores %.0f bytes a payment, and the service %.0f", stored, of.stored)
 	}
-	return sample{rate: ran.rate * float64(of.rows), note: fmt.Sprintf("%d rows a statement, %d connections, %.0f bytes in "+
-		"the rows of a payment", of.rows, of.connections, stored)}, err
+	return sample{rate: ran.rate * float64(of.rows), note: fmt.Sprintf("%d rows a statement, %d connections, %.0f bytes "+
+		"in the rows of a payment", of.rows, of.connections, stored)}, err
 }
 
 // storedDiffers is how much the rows of the floor may differ in size from the service's, as a part of them.
@@ -175,9 +176,9 @@ func replayScript(tenant string) string {
 	return fmt.Sprintf("\\set key random(%d, %d)\n%s;\n", answeredFirst, answeredFirst+answered-1, lookup)
 }
 
-// freshScript turns the hot path's statements into a script of pgbench's: each parameter becomes an array, by the name it
-// has in Go. What differs from row to row is made by one statement before, which takes the server a few microseconds a
-// payment, and is sent with each of the others as the service sends it. The rest is filled in.
+// freshScript turns the hot path's statements into a script of pgbench's: each parameter becomes an array, by the name
+// it has in Go. What differs from row to row is made by one statement before, which takes the server a few microseconds
+// a payment, and is sent with each of the others as the service sends it. The rest is filled in.
 func freshScript(tenant, prefix string, of batched) (string, error) {
 	values := map[string]string{
 		"TenantIds": "'" + tenant + "'", "Keys": ":orders", "Ids": ":orders", "OrderIds": ":orders",

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFreshScript: each statement gets arrays of as many rows as are asked for, and nothing that pgbench would take for a
-// variable.
+// TestFreshScript: each statement gets arrays of as many rows as are asked for, and nothing that pgbench would take for
+// a variable.
 func TestFreshScript(t *testing.T) {
 	t.Parallel()
 	script, err := freshScript("tnt_1", "ord_0001", batched{rows: 10, requestID: "req_1", answer: []byte(`{"a":1}`)})

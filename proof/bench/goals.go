@@ -21,8 +21,8 @@ type goal struct {
 	reason string
 }
 
-// targets are those of the issue on the price of a payment, and what it left of the first edition's. They were set before
-// what they measure was built.
+// targets are those of the issue on the price of a payment, and what it left of the first edition's. They were set
+// before what they measure was built.
 var targets = []goal{
 	{id: "P1", group: inRequests, what: "fresh payments ÷ pgbench with as many rows a statement", want: 0.60,
 		of: ratio(fresh, freshFloor)},
@@ -178,8 +178,8 @@ func checkTargets(targets []goal, groups []group) error {
 	return nil
 }
 
-// values are what a goal came to in each round. Nil without an error: -only has left out a line that it needs. Any other
-// goal without a measurement is an error: it must not disappear from the page because something went wrong.
+// values are what a goal came to in each round. Nil without an error: -only has left out a line that it needs. Any
+// other goal without a measurement is an error: it must not disappear from the page because something went wrong.
 func (g group) values(t goal) (list []float64, err error) {
 	var lines []*measurement
 	for _, name := range t.of.lines {

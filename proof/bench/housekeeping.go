@@ -21,8 +21,8 @@ const (
 	webhookSenders = 8
 )
 
-// What must have happened beside each payment while it was measured. Otherwise the group is an error: payments are cheap
-// beside work that is put off.
+// What must have happened beside each payment while it was measured. Otherwise the group is an error: payments are
+// cheap beside work that is put off.
 const (
 	publishedMin  = 2.5         // of the three events that a payment has
 	lagMax        = time.Second // p99 from an event's commit to the broker's acknowledgement
@@ -40,8 +40,8 @@ const (
 )
 
 // housekeepingGroup is what payments cost when everything that follows them happens at the same pace: each event is
-// published, each key expires and is deleted, a webhook comes for each payment and is applied, and the reconciler compares
-// them with Stripe.
+// published, each key expires and is deleted, a webhook comes for each payment and is applied, and the reconciler
+// compares them with Stripe.
 func (b *bench) housekeepingGroup() group {
 	var own *bench
 	var to broker.Broker
@@ -176,7 +176,8 @@ func (b *bench) beside(ctx context.Context, l load) (got sample, err error) {
 	return got, err
 }
 
-// followed passes on each order once its payment had its response, which is when its connection asks for the next request.
+// followed passes on each order once its payment had its response, which is when its connection asks for the next
+// request.
 func followed(next func(conn, i int) ([]byte, bool), prefix string, connections int) (func(conn, i int) ([]byte, bool),
 	chan string) {
 	paid := make(chan string, 1<<20) // more than are paid, so that a webhook delays no payment
@@ -236,7 +237,8 @@ func (m meanwhile) enough(lag time.Duration) error {
 func (b *bench) lag(ctx context.Context, from, until time.Time) (time.Duration, error) {
 	var seconds float64
 	err := b.pool.Raw().QueryRow(ctx, `
-		SELECT coalesce(percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM published_at - created_at)), 0)::float8
+		SELECT coalesce(percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM published_at - created_at)),
+			0)::float8
 		FROM outbox_events WHERE created_at BETWEEN $1 AND $2`, from, until).Scan(&seconds)
 	return time.Duration(seconds * float64(time.Second)), err
 }

@@ -132,8 +132,8 @@ func (l *loops) serve(mux interface {
 
 // loops tells the service's loops to start or to stop, or reads their counts.
 func (b *bench) loops(ctx context.Context, what string, into *counts) error {
-	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://"+b.peers+"/loops/"+what,
-		nil)
+	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost,
+		"http://"+b.peers+"/loops/"+what, nil)
 	if err != nil {
 		return err
 	}

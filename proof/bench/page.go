@@ -90,8 +90,8 @@ func aLineEach(results []result) ([]byte, error) {
 	return slices.Concat([]byte("[\n"), bytes.Join(lines, []byte(",\n")), []byte("\n]\n")), nil
 }
 
-// render writes the page again from what was measured earlier. It is an error if a target was not measured, or is missed
-// without a reason: the page shows both, and may not stay so.
+// render writes the page again from what was measured earlier. It is an error if a target was not measured, or is
+// missed without a reason: the page shows both, and may not stay so.
 func render(dir string, groups []group) error {
 	if err := write(dir, groups, nil); err != nil {
 		return err
@@ -149,8 +149,8 @@ func addedTable(all []result) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n### What a payment costs a user\n\n%s\n\n| load | added, median | added, p99 |\n| --- | --- | --- |\n",
-		all[i].Says)
+	fmt.Fprintf(&b, "\n### What a payment costs a user\n\n%s\n\n", all[i].Says)
+	b.WriteString("| load | added, median | added, p99 |\n| --- | --- | --- |\n")
 	for _, m := range all[i].Rows {
 		if m.P50 != nil {
 			fmt.Fprintf(&b, "| %s | %.1f ms | %.1f ms |\n", m.Name, median(m.P50), median(m.P99))

@@ -28,7 +28,8 @@ func TestWrite(t *testing.T) {
 	webhooks := func(rate, reached float64) []result {
 		return one(inWebhooks, "P10", "webhooks ÷ pgbench's insert", rate, reached)
 	}
-	require.NoError(t, write(dir, groups, one(inAgainst, "P12", "one client alone, median of a payment ÷ before", 20, 1.0549)))
+	require.NoError(t, write(dir, groups, one(inAgainst, "P12", "one client alone, median of a payment ÷ before", 20,
+		1.0549)))
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "| P10 | webhooks ÷ pgbench's insert | ≥ 0.90 | not measured |  |",
@@ -133,7 +134,8 @@ func TestExplained(t *testing.T) {
 func TestPageOfReasons(t *testing.T) {
 	t.Parallel()
 	page := func(wal float64) string {
-		return tables([]group{{name: inRequests}}, []result{{Name: inRequests, Rows: []row{{Name: fresh, Rates: []float64{1}}},
+		return tables([]group{{name: inRequests}}, []result{{Name: inRequests,
+			Rows:     []row{{Name: fresh, Rates: []float64{1}}},
 			Outcomes: []outcome{{ID: "P11", What: "WAL of a payment", Reached: []float64{wal}}}}})
 	}
 	i := slices.IndexFunc(targets, func(t goal) bool { return t.id == "P11" })

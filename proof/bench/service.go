@@ -124,10 +124,11 @@ func (g *instant) CreateIntent(_ context.Context, _ stripe.Call, n stripe.NewInt
 
 func (g *instant) ConfirmIntent(_ context.Context, _ stripe.Call, intentID, _ string) stripe.Outcome {
 	time.Sleep(g.takes)
-	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: stripeRequestOf(intentID), Intent: stripe.Intent{
-		ID: intentID, Status: stripe.IntentSucceeded, ChargeID: chargeOf(intentID),
-		AmountMinor: 1000, ReceivedMinor: 1000, Currency: "usd", // of every order here
-	}}
+	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: stripeRequestOf(intentID),
+		Intent: stripe.Intent{
+			ID: intentID, Status: stripe.IntentSucceeded, ChargeID: chargeOf(intentID),
+			AmountMinor: 1000, ReceivedMinor: 1000, Currency: "usd", // of every order here
+		}}
 }
 
 // intentOf is 27 characters, as Stripe's, of the 26 digits of an order, whose ninth and tenth are zero.

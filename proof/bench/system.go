@@ -53,8 +53,8 @@ func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) 
 }
 
 // prepareWith is prepare with the migrations of another commit.
-func prepareWith(ctx context.Context, serverURL string, s settings, migrate func(context.Context, *bench) error) (*bench,
-	error) {
+func prepareWith(ctx context.Context, serverURL string, s settings,
+	migrate func(context.Context, *bench) error) (*bench, error) {
 	admin, err := postgres.Open(ctx, serverURL, postgres.Options{MaxConn: 2})
 	if err != nil {
 		return nil, err
