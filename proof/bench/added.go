@@ -76,8 +76,8 @@ func (b *bench) addedGroup() group {
 	return g
 }
 
-// addedClients is three times as many connections as requests are under way, so that each finds a free one, and none that
-// the service has closed because nobody used it.
+// addedClients is three times as many connections as requests are under way, so that each finds a free one, and none
+// that the service has closed because nobody used it.
 func addedClients(rate float64) int { return int(3 * rate * (2 * addedGateway).Seconds()) }
 
 // added pays in an open loop. Its times are without the gateway's.

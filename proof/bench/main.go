@@ -59,7 +59,7 @@ func main() {
 	flag.IntVar(&s.seconds, "seconds", 3, "length of one measurement")
 	flag.IntVar(&s.connections, "connections", 32, "connections to the service")
 	flag.IntVar(&s.clients, "clients", 16, "clients of pgbench, and connections of the service's pool")
-	flag.IntVar(&s.events, "events", 20_000, "backlog that the relay drains")
+	flag.IntVar(&s.events, "events", 10_000, "backlog that the relay drains")
 	flag.IntVar(&s.stored, "stored", 0, "measure again with so many finished keys stored")
 	flag.DurationVar(&s.storing, "storing", time.Hour,
 		"stop storing keys after so long, and measure with what there is")
