@@ -23,7 +23,8 @@ var addedRates = []float64{10, 100, 400}
 func (b *bench) addedGroup() group {
 	var slow, quick *bench
 	g := group{
-		name: inAdded,
+		name:    inAdded,
+		clients: true,
 		says: func() string {
 			return fmt.Sprintf("Payments arrive at random, so many a second, whether or not earlier ones are done, and the "+
 				"gateway takes %d ms for each of its two calls. Added is the response's time without the gateway's, from the "+

@@ -31,8 +31,9 @@ func (b *bench) againstGroup() group {
 		return func(ctx context.Context) (sample, error) { return (*which).as(clients).pays(ctx) }
 	}
 	return group{
-		name: inAgainst,
-		off:  b.s.against == "",
+		name:    inAgainst,
+		clients: true,
+		off:     b.s.against == "",
 		says: func() string {
 			return "Before is " + commit + ": the service of this bench as it was there, built apart, on a database with the " +
 				"migrations of that time. Both have a gateway that answers at once."

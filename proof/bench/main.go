@@ -171,6 +171,7 @@ type group struct {
 	list    []*measurement
 	left    []string     // the lines that -only has left out
 	off     bool         // it needs a flag that was not given
+	clients bool         // its own numbers of them, which it says
 	curve   func() curve // to draw instead of the medians; may be nil
 }
 

@@ -16,8 +16,9 @@ func (b *bench) manyGroup() group {
 		return of(func(b *bench, ctx context.Context) (sample, error) { return b.peer(name, false)(ctx) })
 	}
 	return group{
-		name: inMany,
-		says: func() string { return "256 clients, 16 database connections for the service and for each peer." },
+		name:    inMany,
+		clients: true,
+		says:    func() string { return "256 clients, 16 database connections for the service and for each peer." },
 		prepare: func(ctx context.Context) (err error) {
 			s := b.s
 			s.connections = 256

@@ -52,8 +52,11 @@ func (g group) result(b *bench) (result, error) {
 	r.How = fmt.Sprintf("Measured %s on %s, %d processors shared by client, service and database: ",
 		time.Now().UTC().Format(time.DateOnly), b.version, runtime.NumCPU())
 	if rounds > 1 {
-		r.How += fmt.Sprintf("medians of %d interleaved rounds of %d s, %d connections.", rounds, b.s.seconds,
-			b.s.connections)
+		r.How += fmt.Sprintf("medians of %d interleaved rounds of %d s", rounds, b.s.seconds)
+		if !g.clients {
+			r.How += fmt.Sprintf(", %d connections", b.s.connections)
+		}
+		r.How += "."
 	} else {
 		r.How += "once."
 	}

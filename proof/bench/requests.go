@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"math"
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -287,8 +287,12 @@ func (b *bench) webhookGroup() group {
 // webhooks sends signed events of the size of Stripe's, in its order of members.
 func (b *bench) webhooks(ctx context.Context) (sample, error) {
 	batch, senders := newBatch(), make([]sender, b.s.connections)
-	return b.measured(ctx, b.addr, http.StatusOK,
+	got, err := b.measured(ctx, b.addr, http.StatusOK,
 		func(conn, i int) ([]byte, bool) { return senders[conn].event(batch, conn, i), true })
+	if err == nil {
+		err = b.sameEvents(ctx, batch)
+	}
+	return got, err
 }
 
 // sender writes its events into the same memory again and again: what the
@@ -299,7 +303,7 @@ type sender struct {
 }
 
 func (s *sender) event(batch, conn, i int) []byte {
-	return s.send("evt_%d_%d_%d", `"id":"pi_%d","object":"payment_intent",`, []any{batch, conn, i}, []any{i})
+	return s.send("evt_%d_%d_%d", `"id":"pi_%024d","object":"payment_intent",`, []any{batch, conn, i}, []any{i})
 }
 
 // paid is the event of an order that was paid, as instant has it.
@@ -338,12 +342,16 @@ var eventPad = func() (pad string) {
 	return pad
 }()
 
+// webhookFloor inserts one event a statement, and the same that the service stores: see sameEvents.
 func (b *bench) webhookFloor(ctx context.Context) (sample, error) {
+	b.floorEvents = newBatch()
+	var one sender
+	one.event(b.floorEvents, 1, 1_000_000)
 	values := map[string]string{
-		"Consumers": "'stripe'", "EventIds": fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", newBatch()),
+		"Consumers": "'stripe'",
+		"EventIds":  fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", b.floorEvents),
 		"Types":     "'payment_intent.succeeded'",
-		"ObjectIds": "'pi_1'", "Payloads": "'{" + eventPad + strings.Repeat(" ", 200) + "}'::bytea",
-		"Traceparents": "''",
+		"ObjectIds": "'pi_' || lpad((:i)::text, 24, '0')", "Payloads": inHex(one.body), "Traceparents": "''",
 	}
 	sql, err := filled(postgres.WebhookIntake(), db.InboxReceiveParams{}, values, nil, oneRow)
 	if err != nil {
@@ -351,4 +359,17 @@ func (b *bench) webhookFloor(ctx context.Context) (sample, error) {
 	}
 	ran, err := b.pgbench(ctx, b.s.clients, "\\set i :i + 1\n"+sql+";\n")
 	return sample{rate: ran.rate}, err
+}
+
+// sameEvents refuses a floor whose rows are not of the size of the service's.
+func (b *bench) sameEvents(ctx context.Context, batch int) error {
+	var stored, floor float64
+	err := b.pool.Raw().QueryRow(ctx, `
+		SELECT coalesce(avg(pg_column_size(e.*)) FILTER (WHERE event_id LIKE $1), 0)::float8,
+			coalesce(avg(pg_column_size(e.*)) FILTER (WHERE event_id LIKE $2), 0)::float8 FROM inbox_events e`,
+		fmt.Sprintf("evt\\_%d\\_%%", batch), fmt.Sprintf("evt\\_%d\\_%%", b.floorEvents)).Scan(&stored, &floor)
+	if err == nil && math.Abs(stored-floor) > storedDiffers*stored {
+		err = fmt.Errorf("pgbench stores %.0f bytes an event, and the service %.0f", floor, stored)
+	}
+	return err
 }

@@ -19,8 +19,9 @@ func (b *bench) slowGroup() group {
 	const takes, connections = 100 * time.Millisecond, 512
 	var slow *bench
 	return group{
-		name: inSlow,
-		says: func() string { return "512 clients, 16 database connections for each service." },
+		name:    inSlow,
+		clients: true,
+		says:    func() string { return "512 clients, 16 database connections for each service." },
 		prepare: func(ctx context.Context) (err error) {
 			s := b.s
 			s.connections = connections

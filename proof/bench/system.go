@@ -35,6 +35,7 @@ type bench struct {
 	before              struct{ bytes, payments int64 } // what was there when measuring began
 	replay              [][]byte                        // requests that were answered
 	batched             batched
+	floorEvents         int // the batch of events that pgbench inserted last
 }
 
 // databases made so far by this process, and batches of orders and events: each measurement gets its own.
