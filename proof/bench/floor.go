@@ -33,7 +33,8 @@ type batched struct {
 // lanes is how many batches the service has under way (internal/postgres/batched.go).
 const lanes = 2
 
-// observeBatches pays for a while, and looks at how that came to the database. It is done once, before the first round.
+// observeBatches pays for a while before the first round, and looks at how that came to the database. Later rounds have
+// as many rows a statement as the service had in the round before.
 func (b *bench) observeBatches(ctx context.Context) error {
 	next, prefix, err := b.freshOrders(ctx, timeOrdered)
 	if err != nil {
@@ -177,8 +178,8 @@ func replayScript(tenant string) string {
 }
 
 // freshScript turns the hot path's statements into a script of pgbench's: each parameter becomes an array, by the name
-// it has in Go. What differs from row to row is made by one statement before, which takes the server a few microseconds
-// a payment, and is sent with each of the others as the service sends it. The rest is filled in.
+// it has in Go. What differs from row to row is made by one statement before, which takes some hundredths of the time
+// of the others, and is sent with each of them as the service sends it. The rest is filled in.
 func freshScript(tenant, prefix string, of batched) (string, error) {
 	values := map[string]string{
 		"TenantIds": "'" + tenant + "'", "Keys": ":orders", "Ids": ":orders", "OrderIds": ":orders",

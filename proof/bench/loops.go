@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,7 +105,7 @@ func (s serviceLoop) repeat(ctx context.Context) {
 	for ctx.Err() == nil {
 		n, err := s.run(ctx)
 		if err != nil && ctx.Err() == nil {
-			fmt.Println("  loops:", err)
+			fmt.Fprintln(os.Stderr, "  loops:", err)
 		}
 		if s.done != nil {
 			s.done.Add(int64(n))

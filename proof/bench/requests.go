@@ -75,6 +75,7 @@ func (b *bench) fresh(key keyed) func(context.Context) (sample, error) {
 		if err == nil {
 			got.note, err = b.stays(ctx)
 			got.note = fmt.Sprintf("%.1f rows a statement, %s", rows, got.note)
+			b.batched.rows = max(1, int(math.Round(rows))) // for the floor of the next round
 		}
 		return got, err
 	}
