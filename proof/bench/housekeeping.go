@@ -56,9 +56,9 @@ func (b *bench) housekeepingGroup() group {
 		says: func() string {
 			return "The loops run in the service's process and are woken as in cmd/api. Keys are kept for one second and " +
 				"their tombstones for another, so that keys are deleted as fast as they are created. The relay publishes to a " +
-				"broker that syncs every write, on the same disk and in the driver's process. The driver sends a signed webhook for each payment. The " +
-				"reconciler reads Stripe's list without a pause, at the 25 pages a second that Stripe allows. Half load is an " +
-				"open loop of random arrivals at half of the saturated rate of the same round. " +
+				"broker that syncs every write, on the same disk and in the driver's process. The driver sends a signed webhook " +
+				"for each payment. The reconciler reads Stripe's list without a pause, at the 25 pages a second that Stripe " +
+				"allows. Half load is an open loop of random arrivals at half of the saturated rate of the same round. " +
 				fmt.Sprintf("A run in which fewer than %.1f events a payment were published, or p99 of their lag was above %s, "+
 					"is an error.", publishedMin, lagMax)
 		},
