@@ -18,7 +18,7 @@ import (
 
 const (
 	leaseDefault = 10 * time.Second // how long the events of a crashed relay wait for another
-	headsDefault = 500              // aggregates of a batch: all of them share a commit and an acknowledgement
+	headsDefault = 1000             // aggregates of a batch: all of them share a commit and an acknowledgement
 	runMax       = 8                // events of one aggregate in a batch; most have two or three
 	probeMax     = 10               // events of a batch after the broker accepted none of the last one
 	settleWithin = 5 * time.Second  // for leases and marks, even while the process stops
@@ -41,7 +41,7 @@ type Publisher interface {
 // RelayOptions are the options of NewRelay; their zero value is fine.
 type RelayOptions struct {
 	Lease    time.Duration // default 10 s; a publish gives up after half of it
-	HeadsMax int           // default 500
+	HeadsMax int           // default 1000
 	Metrics  *Metrics
 	Log      *slog.Logger
 	Tracer   *tracing.Tracer // nil: off

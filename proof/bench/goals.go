@@ -57,9 +57,7 @@ var targets = []goal{
 	{id: "P5", group: inStored, what: "replays with many keys stored ÷ with none, keys in order of time", want: 0.95,
 		of: ratio(orderedReplays, emptyReplays)},
 	{id: "P6", group: inRelay, what: "relay ÷ Watermill's forwarder, the faster of its two", want: 8,
-		of: toBest(relayLine, watermillLine, watermillMore),
-		reason: "Atomic batches took the broker's sync out of the way, and brought 3.4 to 6.9 times the forwarder's rate " +
-			"(ADR 42). What remains is PostgreSQL's: each event is leased and then marked, two updates of its row."},
+		of: toBest(relayLine, watermillLine, watermillMore)},
 	{id: "P6", group: inRelay, what: "relay ÷ its statements and publishing without its logic", want: 0.70,
 		of: ratio(relayLine, relayFloor)},
 	{id: "P6", group: inRelay, what: "p99 from commit to broker, 2000 events a second", want: 50, atMost: true,
