@@ -21,7 +21,7 @@ const (
 	batchShare = 8                     // a batch gets an eighth of a statement's time
 	batchConns = 4                     // connections for batches: two lanes, and two whose server does not respond
 	lanesMax   = 2                     // batches at a time; a second one from laneEvery rows on
-	laneEvery  = 64
+	laneEvery  = 16
 )
 
 // A full batch that times out because of one row is sent seven times, halved down to that row. Together they take less
