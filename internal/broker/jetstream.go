@@ -140,13 +140,15 @@ func (b *jetStream) setUp(ctx context.Context) error {
 	return nil
 }
 
+const streamDescription = "payonce: what happened to orders, payments, refunds and checkouts"
+
 // makeStream makes the stream or brings it up to date, and otherwise only looks:
 // an update that changes nothing is written and announced all the same, at every
 // start of every process, and what an operator has set beside ours would be gone.
 func (b *jetStream) makeStream(ctx context.Context) error {
 	want := jetstream.StreamConfig{
 		Name:        streamName,
-		Description: "payonce: what happened to orders, payments, refunds and checkouts",
+		Description: streamDescription,
 		Subjects:    []string{subjectRoot + ".>"},
 		Storage:     jetstream.FileStorage,
 		Replicas:    b.replicas,

@@ -107,9 +107,8 @@ func TestStreamThatTakesNoBatches(t *testing.T) {
 	older := func(t *testing.T, js jetstream.JetStream, change func(*jetstream.StreamConfig)) {
 		t.Helper()
 		config := jetstream.StreamConfig{
-			Name: streamName, Description: "payonce: what happened to orders, payments, refunds and checkouts",
-			Subjects: []string{subjectRoot + ".>"}, Storage: jetstream.FileStorage, Replicas: 1,
-			MaxAge: messageRetention, Duplicates: dedupeWindow, DenyDelete: true,
+			Name: streamName, Description: streamDescription, Subjects: []string{subjectRoot + ".>"},
+			Storage: jetstream.FileStorage, Replicas: 1, MaxAge: messageRetention, Duplicates: dedupeWindow, DenyDelete: true,
 		}
 		if change != nil {
 			change(&config)
