@@ -115,7 +115,7 @@ func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 	begun := time.Now()
 	leaseID, runs, err := r.leaseRuns(ctx)
 	r.idle = len(runs) == 0
-	if err != nil || r.idle {
+	if r.idle {
 		return 0, err
 	}
 	r.publish(ctx, begun, runs)
@@ -186,7 +186,7 @@ func (r *Relay) leaseRows(ctx context.Context) ([]db.OutboxLeaseRow, error) {
 // takes; one that had nothing to do does so only once something is due.
 func (r *Relay) leaseAfter(ctx context.Context, seq int64, headsMax int) (rows []db.OutboxLeaseRow, err error) {
 	if r.idle {
-		if due, err := r.pool.OutboxDue(ctx, seq); err != nil || !due {
+		if due, err := r.pool.OutboxDue(ctx, seq); !due {
 			return nil, err
 		}
 	}
@@ -382,7 +382,7 @@ func (r *Relay) sort(runs []run) settlement {
 	}
 	for _, run := range runs {
 		for _, e := range run {
-			if e.tried && e.err != nil {
+			if e.err != nil {
 				r.release(&s, e)
 			}
 		}

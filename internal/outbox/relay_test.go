@@ -617,6 +617,22 @@ func TestRelayLeases(t *testing.T) {
 		require.Len(t, proxy.Seen(), 1)
 	})
 
+	t.Run("SettlesWithNoStatementForNothing", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		broker := &brokerLog{}
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
+		appendEvents(t, pool, event("ord_1", 1))
+		require.Equal(t, 1, drain(t, relay))
+		require.Zero(t, sent(proxy, "OutboxRelease"), "every event was published")
+		broker.before = func(outbox.Envelope) error { return errAway }
+		appendEvents(t, pool, event("ord_2", 1))
+		proxy.Seen()
+		_, err := relay.RunOnce(t.Context())
+		require.ErrorIs(t, err, errAway)
+		require.Zero(t, sent(proxy, "OutboxMark"), "none was")
+	})
+
 	t.Run("OnceWhileTheBrokerIsAwayAndNothingIsDue", func(t *testing.T) {
 		t.Parallel()
 		pool, proxy := failing(t)
@@ -759,7 +775,7 @@ func TestReplay(t *testing.T) {
 	t.Run("ReportsWhatTheDatabaseCouldNotDo", func(t *testing.T) {
 		t.Parallel()
 		pool, proxy := failing(t)
-		for _, query := range []string{"OutboxNow", "OutboxReplay", "OutboxReplayLeft"} {
+		for _, query := range []string{"OutboxNow", "OutboxLock", "OutboxReplay", "OutboxReplayLeft"} {
 			failOnce(t, proxy, query, func() error {
 				_, err := outbox.Replay(t.Context(), pool, time.Now().Add(-time.Hour))
 				return err

@@ -27,9 +27,10 @@ func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (int64, e
 	for {
 		var n int64
 		err := pool.InTx(ctx, func(q *db.Queries) (err error) {
-			if err = q.OutboxLock(ctx); err == nil {
-				n, err = q.OutboxReplay(ctx, db.OutboxReplayParams{Since: since, Until: until, AggregatesMax: replayMax})
+			if err = q.OutboxLock(ctx); err != nil {
+				return err
 			}
+			n, err = q.OutboxReplay(ctx, db.OutboxReplayParams{Since: since, Until: until, AggregatesMax: replayMax})
 			return err
 		})
 		if err != nil {
