@@ -140,7 +140,6 @@ func (r *Relay) leaseRuns(ctx context.Context) (leaseID int64, runs []run, err e
 	defer cancel()
 	rows, err := r.leaseRows(ctx)
 	if err != nil {
-		r.fromLease = 0 // Perhaps another server responds next, which has lost the newest leases and gives their ids again.
 		return 0, nil, fmt.Errorf("lease events: %w", err)
 	}
 	if len(rows) == 0 {
@@ -205,10 +204,11 @@ func (r *Relay) leaseAfter(ctx context.Context, seq int64, headsMax int) (rows [
 
 // startAfter prevents that the relay reads the beginning of its index again and again: while any session has an old
 // snapshot, entries of events that were published an hour ago are still in the index. An event that commits long after
-// it was written is before this mark; a sweep from the beginning finds it.
+// it was written is before this mark; a sweep from the beginning finds it. The sweep reads all leases as well: after a
+// failover that lost the newest, their ids are given again, and a live one may be before fromLease.
 func (r *Relay) startAfter() int64 {
 	if time.Since(r.swept) >= sweepEvery {
-		r.swept = time.Now()
+		r.swept, r.fromLease = time.Now(), 0
 		return 0
 	}
 	return max(0, r.reached-sweepDistance)
@@ -282,8 +282,8 @@ func envelope(e db.OutboxLeaseRow) Envelope {
 	return env
 }
 
-// settle marks the acknowledged events, records the failures and ends the lease, in one transaction. Events that were not
-// tried are free again. If it fails, or the process crashes before, the lease expires and the events are sent again
+// settle marks the acknowledged events, records the failures and ends the lease, in one transaction. Events that were
+// not tried are free again. If it fails, or the process crashes before, the lease expires and the events are sent again
 // with the same ids. If the lease has expired and another relay has ended it, nothing is written: the events are its.
 func (r *Relay) settle(ctx context.Context, leaseID int64, runs []run) (int, error) {
 	s := r.sort(runs)
@@ -318,7 +318,6 @@ func (r *Relay) settle(ctx context.Context, leaseID int64, runs []run) (int, err
 		return 0, nil
 	}
 	if err != nil {
-		r.fromLease = 0
 		return 0, err
 	}
 	for _, seconds := range delays {
