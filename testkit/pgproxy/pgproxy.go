@@ -137,7 +137,7 @@ type Cut struct {
 	fails   bool          // no cut: the server raises an error instead of executing the statement
 	skip    int           // how many such statements pass before
 	least   int           // rows that a statement must have to set it off
-	rows    int           // of the statement that has set it off
+	rows    atomic.Int64  // of the statement that has set it off
 }
 
 // Before cuts the connection instead of passing on the next statement that
@@ -226,8 +226,8 @@ func (c *Cut) HasFired() bool {
 }
 
 // Rows is how many rows the statement had that has set the cut off: the length of the array that is its first
-// parameter. It is 1 if that is no array. Ask once it has fired.
-func (c *Cut) Rows() int { return c.rows }
+// parameter. It is 1 if that is no array, and 0 before it has fired.
+func (c *Cut) Rows() int { return int(c.rows.Load()) }
 
 // Seen returns the statements that were executed since it was last asked, each
 // as it was sent.
@@ -270,7 +270,7 @@ func (p *Proxy) take(statement string, rows int, isCommit bool, inTransaction []
 			continue
 		}
 		if hit {
-			c.rows = rows
+			c.rows.Store(int64(rows))
 			p.cuts = append(p.cuts[:i:i], p.cuts[i+1:]...)
 			return c
 		}
