@@ -53,6 +53,43 @@ func (q *Queries) OutboxDue(ctx context.Context, afterSeq int64) (bool, error) {
 	return exists, err
 }
 
+const OutboxFail = `-- name: OutboxFail :exec
+UPDATE outbox_events e
+SET next_attempt_at = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
+    last_error = coalesce(nullif(back.error, ''), e.last_error),
+    parked_at = CASE WHEN back.park THEN clock_timestamp() END
+FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id,
+        unnest($3::bigint[]) AS version,
+        unnest($4::interval[]) AS delay, unnest($5::boolean[]) AS failed,
+        unnest($6::text[]) AS error, unnest($7::boolean[]) AS park) back
+WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
+`
+
+type OutboxFailParams struct {
+	TenantIds    []string
+	AggregateIds []string
+	Versions     []int64
+	Delays       []time.Duration
+	Failed       []bool
+	Errors       []string
+	Park         []bool
+}
+
+// Records that events of a lease were sent and not accepted: each is tried again after its delay, or parked. Only a
+// failure of the event itself counts as an attempt.
+func (q *Queries) OutboxFail(ctx context.Context, arg OutboxFailParams) error {
+	_, err := q.db.Exec(ctx, OutboxFail,
+		arg.TenantIds,
+		arg.AggregateIds,
+		arg.Versions,
+		arg.Delays,
+		arg.Failed,
+		arg.Errors,
+		arg.Park,
+	)
+	return err
+}
+
 const OutboxLease = `-- name: OutboxLease :many
 WITH expired AS (
     DELETE FROM outbox_leases
@@ -299,43 +336,6 @@ func (q *Queries) OutboxOrigin(ctx context.Context, arg OutboxOriginParams) (str
 	var traceparent string
 	err := row.Scan(&traceparent)
 	return traceparent, err
-}
-
-const OutboxRelease = `-- name: OutboxRelease :exec
-UPDATE outbox_events e
-SET next_attempt_at = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
-    last_error = coalesce(nullif(back.error, ''), e.last_error),
-    parked_at = CASE WHEN back.park THEN clock_timestamp() END
-FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id,
-        unnest($3::bigint[]) AS version,
-        unnest($4::interval[]) AS delay, unnest($5::boolean[]) AS failed,
-        unnest($6::text[]) AS error, unnest($7::boolean[]) AS park) back
-WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
-`
-
-type OutboxReleaseParams struct {
-	TenantIds    []string
-	AggregateIds []string
-	Versions     []int64
-	Delays       []time.Duration
-	Failed       []bool
-	Errors       []string
-	Park         []bool
-}
-
-// Records that events of a lease were sent and not accepted: each is tried again after its delay, or parked. Only a
-// failure of the event itself counts as an attempt.
-func (q *Queries) OutboxRelease(ctx context.Context, arg OutboxReleaseParams) error {
-	_, err := q.db.Exec(ctx, OutboxRelease,
-		arg.TenantIds,
-		arg.AggregateIds,
-		arg.Versions,
-		arg.Delays,
-		arg.Failed,
-		arg.Errors,
-		arg.Park,
-	)
-	return err
 }
 
 const OutboxReplay = `-- name: OutboxReplay :execrows

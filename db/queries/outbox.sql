@@ -115,7 +115,7 @@ WITH sent AS (
 )
 SELECT done.seconds::float8 AS seconds FROM done WHERE done.sent;
 
--- name: OutboxRelease :exec
+-- name: OutboxFail :exec
 -- Records that events of a lease were sent and not accepted: each is tried again after its delay, or parked. Only a
 -- failure of the event itself counts as an attempt.
 UPDATE outbox_events e

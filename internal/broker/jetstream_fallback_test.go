@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/testkit/tcplink"
 )
 
 // watch counts what is sent to the stream, also what the server refuses.
@@ -103,7 +104,7 @@ const cannotBatch = "does not allow atomic batches"
 // another one.
 func TestStreamThatTakesNoBatches(t *testing.T) {
 	t.Parallel()
-	unknown := rewriting(`"allow_atomic":`, `"allow_atomiX":`)
+	unknown := tcplink.Rewriting(`"allow_atomic":`, `"allow_atomiX":`)
 	older := func(t *testing.T, js jetstream.JetStream, change func(*jetstream.StreamConfig)) {
 		t.Helper()
 		config := jetstream.StreamConfig{
@@ -132,26 +133,26 @@ func TestStreamThatTakesNoBatches(t *testing.T) {
 	t.Run("IsCreatedWithoutTheSettingThatTheServerRejects", func(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t)
-		l := newLink(t, at)
-		l.set(unknown, nil)
-		require.Contains(t, singly(t, at, js, l.url()), "allow_atomiX", "the reason is logged")
+		l := tcplink.New(t, at.addr())
+		l.Set(unknown, nil)
+		require.Contains(t, singly(t, at, js, "nats://"+l.Addr()), "allow_atomiX", "the reason is logged")
 	})
 
 	t.Run("IsCreatedByAServerThatIgnoresTheSetting", func(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t, func(o *server.Options) { o.NoJetStreamStrict = true })
-		l := newLink(t, at)
-		l.set(unknown, nil)
-		singly(t, at, js, l.url())
+		l := tcplink.New(t, at.addr())
+		l.Set(unknown, nil)
+		singly(t, at, js, "nats://"+l.Addr())
 	})
 
 	t.Run("ExistsAndIsAsWeNeedItOtherwise", func(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t)
 		older(t, js, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 30 })
-		l := newLink(t, at)
-		l.set(unknown, nil)
-		require.Contains(t, singly(t, at, js, l.url()), "allow_atomiX", "the reason is logged")
+		l := tcplink.New(t, at.addr())
+		l.Set(unknown, nil)
+		require.Contains(t, singly(t, at, js, "nats://"+l.Addr()), "allow_atomiX", "the reason is logged")
 		require.EqualValues(t, 1<<30, streamOf(t, js).CachedInfo().Config.MaxBytes, "it was left alone")
 	})
 
@@ -159,9 +160,9 @@ func TestStreamThatTakesNoBatches(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t)
 		older(t, js, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })
-		l := newLink(t, at)
-		l.set(unknown, nil)
-		require.Contains(t, singly(t, at, js, l.url()), "allow_atomiX", "the reason is logged")
+		l := tcplink.New(t, at.addr())
+		l.Set(unknown, nil)
+		require.Contains(t, singly(t, at, js, "nats://"+l.Addr()), "allow_atomiX", "the reason is logged")
 		require.Equal(t, messageRetention, streamOf(t, js).CachedInfo().Config.MaxAge)
 	})
 
@@ -437,9 +438,9 @@ func TestUnconfirmedBatches(t *testing.T) {
 	t.Run("AreStoredOneByOneByAServerOfAnOlderVersion", func(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t)
-		l := newLink(t, at)
-		l.set(rewriting("Nats-Batch-Id", "Nats-BatcX-Id"), nil)
-		b, log := logged(t, l.url())
+		l := tcplink.New(t, at.addr())
+		l.Set(tcplink.Rewriting("Nats-Batch-Id", "Nats-BatcX-Id"), nil)
+		b, log := logged(t, "nats://"+l.Addr())
 		for range unconfirmedMax {
 			require.ErrorIs(t, inDoubt(t, b, 10*time.Second, batchOf(20)...), errUnconfirmed)
 			require.Equal(t, 20, total(t, js))
@@ -450,25 +451,25 @@ func TestUnconfirmedBatches(t *testing.T) {
 	})
 
 	for name, lost := range map[string]struct {
-		up, down passing
+		up, down tcplink.Passing
 		stored   int
 	}{
-		"AreNotStoredIfTheCommitIsLost":       {cutAt("Nats-Batch-Commit"), nil, 0},
-		"AreStoredIfTheAcknowledgementIsLost": {nil, cutAt(`"batch":"`), 20},
+		"AreNotStoredIfTheCommitIsLost":       {tcplink.CutAt("Nats-Batch-Commit"), nil, 0},
+		"AreStoredIfTheAcknowledgementIsLost": {nil, tcplink.CutAt(`"batch":"`), 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			at, js := natsWithClient(t)
-			l := newLink(t, at)
-			b, _ := logged(t, l.url())
+			l := tcplink.New(t, at.addr())
+			b, _ := logged(t, "nats://"+l.Addr())
 			publish(t, b, envelope("ord_first", 1))
-			l.set(lost.up, lost.down)
+			l.Set(lost.up, lost.down)
 			err := inDoubt(t, b, 10*time.Second, batchOf(20)...)
 			require.ErrorIs(t, err, errUnconfirmed)
 			require.ErrorIs(t, err, nats.ErrDisconnected, "it does not wait until the deadline")
 			require.Equal(t, 1+lost.stored, total(t, js))
 			require.Equal(t, lost.stored, inBatches(t, js))
-			l.set(nil, nil)
+			l.Set(nil, nil)
 			insist(t, b, batchOf(20)...)
 			require.Equal(t, 21, total(t, js), "each once")
 		})
@@ -478,13 +479,13 @@ func TestUnconfirmedBatches(t *testing.T) {
 	t.Run("AreNotStoredIfTheServerRestartsBeforeTheCommit", func(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t)
-		l := newLink(t, at)
-		b, _ := logged(t, l.url())
+		l := tcplink.New(t, at.addr())
+		b, _ := logged(t, "nats://"+l.Addr())
 		publish(t, b, envelope("ord_first", 1))
 		reached, restarted := make(chan struct{}), make(chan struct{})
 		goOn := sync.OnceFunc(func() { close(restarted) })
 		t.Cleanup(goOn)
-		l.set(func(p []byte) ([]byte, bool) {
+		l.Set(func(p []byte) ([]byte, bool) {
 			if bytes.Contains(p, []byte("Nats-Batch-Commit")) {
 				close(reached)
 				<-restarted
@@ -500,7 +501,7 @@ func TestUnconfirmedBatches(t *testing.T) {
 		}
 		at.stop()
 		at.start(t)
-		l.set(nil, nil)
+		l.Set(nil, nil)
 		goOn()
 		require.ErrorIs(t, <-failed, errUnconfirmed)
 		require.Eventually(t, js.Conn().IsConnected, 30*time.Second, 10*time.Millisecond)
@@ -513,15 +514,15 @@ func TestUnconfirmedBatches(t *testing.T) {
 	t.Run("AreRefusedIfTheCommitIsLate", func(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t)
-		l := newLink(t, at)
-		late, _ := logged(t, l.url())
+		l := tcplink.New(t, at.addr())
+		late, _ := logged(t, "nats://"+l.Addr())
 		other := open(t, at.url())
 		publish(t, other, envelope("ord_first", 1))
 		w := newWatch(t, at)
 		released := make(chan struct{})
 		release := sync.OnceFunc(func() { close(released) })
 		t.Cleanup(release)
-		l.set(func(p []byte) ([]byte, bool) {
+		l.Set(func(p []byte) ([]byte, bool) {
 			if bytes.Contains(p, []byte("Nats-Batch-Commit")) {
 				<-released
 			}
@@ -530,7 +531,7 @@ func TestUnconfirmedBatches(t *testing.T) {
 		require.ErrorIs(t, inDoubt(t, late, 500*time.Millisecond, batchOf(20)...), errUnconfirmed)
 		publish(t, other, envelope("ord_0", 1))
 		publish(t, other, envelope("ord_0", 2))
-		l.set(nil, nil)
+		l.Set(nil, nil)
 		release()
 		w.requireSent(t, 20, 2)
 		insist(t, late, envelope("ord_last", 1)) // on the same connection: the commit was processed before
@@ -545,14 +546,14 @@ func TestUnconfirmedBatches(t *testing.T) {
 	t.Run("AreKnownAfterARestartOfTheServer", func(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t)
-		l := newLink(t, at)
-		b, _ := logged(t, l.url())
+		l := tcplink.New(t, at.addr())
+		b, _ := logged(t, "nats://"+l.Addr())
 		publish(t, b, envelope("ord_first", 1))
-		l.set(nil, cutAt(`"batch":"`))
+		l.Set(nil, tcplink.CutAt(`"batch":"`))
 		require.ErrorIs(t, inDoubt(t, b, 10*time.Second, batchOf(20)...), errUnconfirmed)
 		at.stop()
 		at.start(t)
-		l.set(nil, nil)
+		l.Set(nil, nil)
 		insist(t, b, batchOf(30)...)
 		require.Eventually(t, js.Conn().IsConnected, 30*time.Second, 10*time.Millisecond)
 		require.Equal(t, 31, total(t, js), "each once")

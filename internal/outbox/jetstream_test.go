@@ -1,14 +1,12 @@
 package outbox_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +22,7 @@ import (
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/tcplink"
 )
 
 const streamName = "PAYONCE"
@@ -156,23 +155,9 @@ func TestRelayWhoseBatchesAreNotConfirmed(t *testing.T) {
 	b := openBroker(t, "embedded:"+t.TempDir()+"?listen=127.0.0.1:0")
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	addr := b.(interface{ Addr() string }).Addr()
-	link := newBadLink(t, addr, func(l *badLink) {
-		l.up = func(to io.Writer, from io.Reader) {
-			buffer := make([]byte, 64<<10)
-			for {
-				n, err := from.Read(buffer)
-				if err != nil {
-					return
-				}
-				unknown := bytes.ReplaceAll(buffer[:n], []byte("Nats-Batch-"), []byte("Nats-BatcX-"))
-				if _, err := to.Write(unknown); err != nil {
-					return
-				}
-			}
-		}
-		l.down = func(to io.Writer, from io.Reader) { _, _ = io.Copy(to, from) }
-	})
-	through := openBroker(t, "nats://"+link.addr())
+	link := tcplink.New(t, addr)
+	link.Set(tcplink.Rewriting("Nats-Batch-", "Nats-BatcX-"), nil)
+	through := openBroker(t, "nats://"+link.Addr())
 	t.Cleanup(func() { require.NoError(t, through.Close()) })
 	require.Eventually(t, func() bool { // it is connected, and the stream exists
 		return through.Publish(t.Context(), []outbox.Envelope{{
@@ -241,12 +226,10 @@ func TestRelaysOnAJetStreamThatIsCut(t *testing.T) {
 	links := make([]*badLink, cutProcesses)
 	done := make(chan struct{})
 	for i := range links {
-		links[i] = newBadLink(t, free.String(), func(l *badLink) {
-			l.up, l.down = l.breakAfter(40_000), l.breakAfter(8_000)
-		})
+		links[i] = newBadLink(t, free.String())
 		running.Go(func() {
 			for ctx.Err() == nil && !isClosed(done) {
-				b, err := broker.Open(ctx, "nats://"+links[i].addr(), broker.Options{Log: discard})
+				b, err := broker.Open(ctx, "nats://"+links[i].Addr(), broker.Options{Log: discard})
 				if err != nil {
 					t.Errorf("open the broker: %v", err)
 					return
@@ -333,78 +316,38 @@ func (m mortal) Publish(ctx context.Context, events []outbox.Envelope) []error {
 	return errs
 }
 
-// badLink is a TCP connection to the broker that up and down pass on until they return.
+// badLink cuts a connection to the broker after some bytes, or lets it stand still until its relay has given up: a commit
+// that arrives afterwards is of events that another relay may have sent.
 type badLink struct {
-	up, down     func(to io.Writer, from io.Reader)
-	upstream     string
-	listener     net.Listener
+	*tcplink.Link
 	cuts, stalls atomic.Int64
-
-	serving sync.WaitGroup
-	mu      sync.Mutex
-	conns   []net.Conn
 }
 
-func newBadLink(t testing.TB, upstream string, change func(*badLink)) *badLink {
+func newBadLink(t testing.TB, upstream string) *badLink {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	l := &badLink{upstream: upstream, listener: listener}
-	change(l)
-	l.serving.Go(l.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		l.mu.Lock()
-		for _, c := range l.conns {
-			_ = c.Close()
-		}
-		l.mu.Unlock()
-		l.serving.Wait()
-	})
+	l := &badLink{Link: tcplink.New(t, upstream)}
+	l.Set(l.breakAfter(40_000), l.breakAfter(8_000))
 	return l
 }
 
-func (l *badLink) addr() string { return l.listener.Addr().String() }
-
-func (l *badLink) accept() {
-	for {
-		client, err := l.listener.Accept()
-		if err != nil {
-			return
+func (l *badLink) breakAfter(most int) tcplink.Passing {
+	var mu sync.Mutex
+	left := most
+	return func(b []byte) ([]byte, bool) {
+		mu.Lock()
+		if left -= len(b); left > 0 {
+			mu.Unlock()
+			return b, false
 		}
-		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", l.upstream)
-		if err != nil { // it is restarting
-			_ = client.Close()
-			continue
+		reached := max(len(b)+left, 0)
+		left = most/2 + rand.IntN(most)
+		mu.Unlock()
+		if rand.IntN(2) == 0 {
+			l.cuts.Add(1)
+			return b[:reached], true
 		}
-		l.mu.Lock()
-		l.conns = append(l.conns, client, server)
-		l.mu.Unlock()
-		l.serving.Go(func() { pass(server, client, l.up) })
-		l.serving.Go(func() { pass(client, server, l.down) })
-	}
-}
-
-func pass(to, from net.Conn, bytes func(to io.Writer, from io.Reader)) {
-	defer to.Close()
-	defer from.Close()
-	bytes(to, from)
-}
-
-// breakAfter passes on some bytes and then cuts the connection, or lets it stand still until its relay has given up: a
-// commit that arrives afterwards is of events that another relay may have sent.
-func (l *badLink) breakAfter(bytes int) func(to io.Writer, from io.Reader) {
-	return func(to io.Writer, from io.Reader) {
-		for {
-			if _, err := io.CopyN(to, from, int64(bytes/2+rand.IntN(bytes))); err != nil {
-				return
-			}
-			if rand.IntN(2) == 0 {
-				l.cuts.Add(1)
-				return
-			}
-			l.stalls.Add(1)
-			time.Sleep(cutLease)
-		}
+		l.stalls.Add(1)
+		time.Sleep(cutLease)
+		return b, false
 	}
 }

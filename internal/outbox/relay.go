@@ -307,7 +307,7 @@ func (r *Relay) settle(ctx context.Context, leaseID int64, runs []run) (int, err
 			}
 		}
 		if len(s.back.Versions) > 0 {
-			if err = q.OutboxRelease(ctx, s.back); err != nil {
+			if err = q.OutboxFail(ctx, s.back); err != nil {
 				return fmt.Errorf("release events: %w", err)
 			}
 		}
@@ -343,7 +343,7 @@ var errLeaseLost = errors.New("the lease has expired")
 type settlement struct {
 	tenants []string
 	mark    db.OutboxMarkParams
-	back    db.OutboxReleaseParams
+	back    db.OutboxFailParams
 	parked  []*leased
 	down    error // the broker accepted no event
 }

@@ -624,7 +624,7 @@ func TestRelayLeases(t *testing.T) {
 		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
 		appendEvents(t, pool, event("ord_1", 1))
 		require.Equal(t, 1, drain(t, relay))
-		require.Zero(t, sent(proxy, "OutboxRelease"), "every event was published")
+		require.Zero(t, sent(proxy, "OutboxFail"), "every event was published")
 		broker.before = func(outbox.Envelope) error { return errAway }
 		appendEvents(t, pool, event("ord_2", 1))
 		proxy.Seen()
@@ -696,7 +696,7 @@ func TestRelayReportsErrors(t *testing.T) {
 		pool, proxy := failing(t)
 		broker := &brokerLog{before: func(outbox.Envelope) error { return errAway }}
 		appendEvents(t, pool, event("ord_1", 1))
-		failOnce(t, proxy, "OutboxRelease", func() error {
+		failOnce(t, proxy, "OutboxFail", func() error {
 			_, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{}).RunOnce(t.Context())
 			require.NotErrorIs(t, err, errAway)
 			return err

@@ -206,7 +206,7 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			changes outbox_events/twin/ready/2: position=52
 			changes outbox_events/twin/ready/3: position=54`},
 
-		{rule: "CountsOnlyFailures", query: q.OutboxRelease, with: db.OutboxReleaseParams{
+		{rule: "CountsOnlyFailures", query: q.OutboxFail, with: db.OutboxFailParams{
 			TenantIds: []string{tenant, tenant, tenant}, AggregateIds: []string{"pauses", "ready", "expired"},
 			Versions: []int64{1, 1, 1}, Delays: []time.Duration{0, time.Minute, time.Minute},
 			Failed: []bool{false, true, true}, Errors: []string{"", "timeout", "refused"}, Park: []bool{false, false, true},

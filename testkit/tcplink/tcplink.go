@@ -1,4 +1,5 @@
-package broker
+// Package tcplink is a TCP connection between a client and a server that a test changes, holds or cuts.
+package tcplink
 
 import (
 	"bytes"
@@ -10,26 +11,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// link is a TCP connection to a NATS server that a test changes or cuts.
-type link struct {
+// Link accepts connections and passes each on to a server.
+type Link struct {
 	upstream string
 	listener net.Listener
 	serving  sync.WaitGroup
 
 	mu    sync.Mutex
 	conns []net.Conn
-	up    passing // from the client to the server
-	down  passing
+	up    Passing // from the client to the server
+	down  Passing
 }
 
-// passing returns what is passed on of the bytes that have arrived, and whether the connection is cut after that.
-type passing func([]byte) (passed []byte, cut bool)
+// Passing returns what is passed on of the bytes that have arrived, and whether the connection is cut after that. It
+// may wait; it is called by several connections at once.
+type Passing func([]byte) (passed []byte, cut bool)
 
-func newLink(t testing.TB, to *natsPlace) *link {
+// New listens until the test has ended. A server that is away refuses its clients' connections.
+func New(t testing.TB, upstream string) *Link {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l := &link{upstream: to.addr(), listener: listener}
+	l := &Link{upstream: upstream, listener: listener}
 	l.serving.Go(l.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -43,16 +46,17 @@ func newLink(t testing.TB, to *natsPlace) *link {
 	return l
 }
 
-func (l *link) url() string { return "nats://" + l.listener.Addr().String() }
+// Addr is where it listens.
+func (l *Link) Addr() string { return l.listener.Addr().String() }
 
-// set changes what happens to the bytes of all connections. nil: they are passed on.
-func (l *link) set(up, down passing) {
+// Set changes what happens to the bytes of all connections. nil: they are passed on.
+func (l *Link) Set(up, down Passing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.up, l.down = up, down
 }
 
-func (l *link) accept() {
+func (l *Link) accept() {
 	for {
 		client, err := l.listener.Accept()
 		if err != nil {
@@ -66,12 +70,12 @@ func (l *link) accept() {
 		l.mu.Lock()
 		l.conns = append(l.conns, client, server)
 		l.mu.Unlock()
-		l.serving.Go(func() { l.copy(server, client, func() passing { return l.up }) })
-		l.serving.Go(func() { l.copy(client, server, func() passing { return l.down }) })
+		l.serving.Go(func() { l.copy(server, client, func() Passing { return l.up }) })
+		l.serving.Go(func() { l.copy(client, server, func() Passing { return l.down }) })
 	}
 }
 
-func (l *link) copy(to, from net.Conn, current func() passing) {
+func (l *Link) copy(to, from net.Conn, current func() Passing) {
 	defer to.Close()
 	defer from.Close()
 	buffer := make([]byte, 64<<10)
@@ -93,13 +97,13 @@ func (l *link) copy(to, from net.Conn, current func() passing) {
 	}
 }
 
-// rewriting replaces what has the same length.
-func rewriting(from, to string) passing {
+// Rewriting replaces a text by one of the same length, wherever it arrives in one piece.
+func Rewriting(from, to string) Passing {
 	return func(b []byte) ([]byte, bool) { return bytes.ReplaceAll(b, []byte(from), []byte(to)), false }
 }
 
-// cutAt passes on what comes before the text and cuts there.
-func cutAt(text string) passing {
+// CutAt passes on what comes before the text and cuts there.
+func CutAt(text string) Passing {
 	return func(b []byte) ([]byte, bool) {
 		if i := bytes.Index(b, []byte(text)); i >= 0 {
 			return b[:i], true
