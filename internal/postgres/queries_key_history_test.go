@@ -102,6 +102,27 @@ func TestQueriesOfKeyHistory(t *testing.T) {
 				ObjectID=pi_f RequestIds=[req_c] FirstSentAt=-8h LastSentAt=-8h
 			row Operation=confirm StripeKey=acme:eu:first:confirm Attempts=1 Outcome=sent FirstSentAt=-7h
 				LastSentAt=-7h`},
+		{rule: "ReadsTheConfirmBesideThatOfATwin", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
+			p.Key, p.OwnKeys = "first", []string{"acme:eu:first:confirm"}
+		}), first: `INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256)
+			VALUES ('acme', 'acme:eu:first:confirm', 'confirm', 'pay_f', '')`, show: "StripeKey", want: `
+			row Operation=confirm StripeKey=acme:eu:first:confirm Attempts=1 Outcome=sent FirstSentAt=-7h
+				LastSentAt=-7h`},
+		{rule: "ReadsARowInPlaceOfWhatThePaymentSays", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
+			p.Key, p.OwnKeys, p.OrderID = "first", []string{"acme:eu:first:confirm"}, "ord_f"
+			p.OrderPrefix = "acme:eu:ord_f:intent:1"
+		}), first: `INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256,
+				attempts, first_sent_at)
+			VALUES ('acme:eu', 'acme:eu:ord_f:intent:1', 'create_intent', 'ord_f', '', 7, now() - interval '8 hours'),
+				('acme:eu', 'acme:eu:first:confirm', 'confirm', 'pay_f', '', 7, now() - interval '7 hours')`,
+			show: "StripeKey", want: `
+			row Operation=create_intent StripeKey=acme:eu:ord_f:intent:1 Attempts=7 Outcome=sent FirstSentAt=now-8h
+				LastSentAt=now
+			row Operation=confirm StripeKey=acme:eu:first:confirm Attempts=7 Outcome=sent FirstSentAt=now-7h LastSentAt=now`},
+		{rule: "ReadsNoCreationThatWasNotSent", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
+			p.OrderID, p.OrderPrefix = "o_n", "acme:eu:o_n:"
+		}), first: confirmed("acme:eu/n"), show: "StripeKey", want: `
+			no row`},
 		{rule: "ReadsTheCallsOfItsOrder", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
 			p.OwnKeys, p.OrderPrefix = []string{"acme:eu:held:confirm"}, "acme:eu:cancel ord_1:"
 		}), show: "StripeKey", want: `

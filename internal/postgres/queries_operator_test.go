@@ -124,6 +124,17 @@ func TestQueriesOfOperatorWork(t *testing.T) {
 		{rule: "KnowsFirstConfirms", query: q.OperatorWorkCounts, with: int32(99),
 			first: confirmed("acme:eu/first", "acme/waits", "acme/held_2"), want: `
 			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=6 UnknownSeconds=-99h`},
+		{rule: "KnowsFirstConfirmsThatHaveAnOutcome", query: q.OperatorWorkCounts, with: int32(99),
+			first: confirmed("acme:eu/first", "acme/waits") + "; " +
+				"UPDATE payments SET confirm_request_id = 'req' WHERE idempotency_key = 'waits';" +
+				`INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256, outcome)
+				VALUES ('acme:eu', 'acme:eu:first:confirm', 'confirm', 'pay', '', 'refused')`, want: `
+			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=4 UnknownSeconds=-8h`},
+		{rule: "KnowsFirstConfirmsBesideThatOfATwin", query: q.OperatorWorkCounts, with: int32(99),
+			first: confirmed("acme:eu/first") + `;
+				INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256, outcome)
+				VALUES ('acme', 'acme:eu:first:confirm', 'confirm', 'pay', '', 'refused')`, want: `
+			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=5 UnknownSeconds=-99h`},
 		{rule: "Counts", query: q.OperatorWorkCounts, with: int32(99), want: `
 			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=4 UnknownSeconds=-8h`},
 		{rule: "KnowsEveryOutcome", query: q.OperatorWorkCounts, with: int32(99), first: "DELETE FROM stripe_call_rows",

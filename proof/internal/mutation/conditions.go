@@ -268,7 +268,7 @@ func (c *conditions) add(e ast.Expr, change string) int {
 	n := c.next()
 	c.mutants = append(c.mutants, Mutant{
 		ID: c.name[len("internal/"):] + " " + c.function + ": " + change, Kind: Go, Unit: c.unit, File: c.name,
-		Line: c.files.Position(e.Pos()).Line, number: n, reach: n,
+		Line: c.files.Position(e.Pos()).Line, number: n, reach: []int{n},
 	})
 	return n
 }

@@ -5,7 +5,7 @@
 // Here the list is read from the source: every constraint, trigger and unique
 // index of the schema; every operand of an AND or OR, every condition of a WHERE,
 // ON, HAVING or FILTER, every arm of a CASE, every ON CONFLICT, row lock and ORDER
-// BY of the queries, as PostgreSQL's own parser sees them; and every condition and
+// BY of the queries and views, as PostgreSQL's own parser sees them; and every condition and
 // case of the packages that move money.
 //
 // All mutants are compiled into the tests once, each behind a switch (package

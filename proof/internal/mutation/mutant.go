@@ -27,9 +27,9 @@ type Mutant struct {
 	Line int    // 0 if not known
 
 	number int    // of the switch in the instrumented build
-	reach  int    // number by which tests record that they reach it
-	query  string // name of the query
-	text   string // SQL: the mutated query; catalogue: the DDL that drops the name
+	reach  []int  // numbers by which tests record that they reach it
+	query  string // name of the query; empty for a view
+	text   string // SQL: the mutated query; catalogue and views: the DDL that drops or replaces what is named
 }
 
 // unique gives mutants with the same ID a number each: #2 is the second from the

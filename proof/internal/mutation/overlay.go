@@ -43,7 +43,7 @@ func (b *Build) generate(ctx context.Context, db *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	queries, replace, err := sqlMutants(b.Root, b.dir, next)
+	queries, statements, replace, err := sqlMutants(b.Root, b.dir, next)
 	if err != nil {
 		return err
 	}
@@ -52,12 +52,16 @@ func (b *Build) generate(ctx context.Context, db *pgx.Conn) error {
 			return fmt.Errorf("PostgreSQL does not accept the mutant %s: %w\n%s", m.ID, err, m.text)
 		}
 	}
+	views, err := viewMutants(ctx, db, statements, next)
+	if err != nil {
+		return err
+	}
 	conditions, more, err := goMutants(b.Root, b.dir, next)
 	if err != nil {
 		return err
 	}
 	maps.Copy(replace, more)
-	b.Mutants = slices.Concat(names, queries, conditions)
+	b.Mutants = slices.Concat(names, queries, views, conditions)
 	if err := b.addSwitch(replace); err != nil {
 		return err
 	}
@@ -101,8 +105,7 @@ func (b *Build) addSwitch(replace map[string]string) error {
 	return nil
 }
 
-// DDLVar is the environment variable that has the DDL of a mutant of the
-// catalogue.
+// DDLVar is the environment variable that has the DDL of a mutant of the catalogue or of a view.
 const DDLVar = "PAYONCE_MUTANT_DDL"
 
 const hook = `

@@ -21,38 +21,40 @@ type statement struct {
 
 // sqlMutants finds the mutants of all queries, and writes the instrumented files
 // of package db into dir.
-func sqlMutants(root, dir string, next func() int) ([]Mutant, map[string]string, error) {
+func sqlMutants(root, dir string, next func() int) ([]Mutant, []statement, map[string]string, error) {
 	names, err := filepath.Glob(filepath.Join(root, "db", "*.sql.go"))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	slices.Sort(names)
 	var all []Mutant
+	var queries []statement
 	replace := map[string]string{}
 	for _, name := range names {
 		source, err := os.ReadFile(name)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		statements, text, err := instrumentQueries(name, source, next)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
+		queries = append(queries, statements...)
 		for _, s := range statements {
 			found, err := s.mutants(next)
 			if err != nil {
-				return nil, nil, fmt.Errorf("%s: %w", s.name, err)
+				return nil, nil, nil, fmt.Errorf("%s: %w", s.name, err)
 			}
 			all = append(all, found...)
 		}
 		to := filepath.Join(dir, "db_"+filepath.Base(name))
 		if err := os.WriteFile(to, text, 0o600); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		replace[name] = to
 	}
 	unique(all)
-	return all, replace, nil
+	return all, queries, replace, nil
 }
 
 // instrumentQueries makes each constant text a variable that the switch may
@@ -115,7 +117,7 @@ func (s statement) mutants(next func() int) ([]Mutant, error) {
 	all := make([]Mutant, len(changes))
 	for i, ch := range changes {
 		all[i] = Mutant{
-			ID: s.name + ": " + ch.what, Kind: SQL, Unit: filepath.Base(s.file), File: s.file, number: next(), reach: s.first,
+			ID: s.name + ": " + ch.what, Kind: SQL, Unit: filepath.Base(s.file), File: s.file, number: next(), reach: []int{s.first},
 			query: s.name, text: header + "\n" + ch.text + "\n",
 		}
 	}

@@ -117,7 +117,7 @@ func TestCandidates(t *testing.T) {
 		}
 		return names
 	}
-	found := r.candidates(Mutant{Kind: Go, reach: 1})
+	found := r.candidates(Mutant{Kind: Go, reach: []int{1}})
 	require.Equal(t, []string{"TestQuick", "TestOther", "TestSlow"}, names(found))
 
 	now, took, rest := together(found, 5*time.Second)

@@ -234,7 +234,7 @@ func (r *Runner) tryName(ctx context.Context, m Mutant) Result {
 func (r *Runner) candidates(m Mutant) []Measured {
 	var at []int
 	for i, t := range r.measured {
-		if _, reaches := slices.BinarySearch(t.Reached, m.reach); reaches {
+		if slices.ContainsFunc(m.reach, func(n int) bool { _, reaches := slices.BinarySearch(t.Reached, n); return reaches }) {
 			at = append(at, i)
 		}
 	}
@@ -300,10 +300,10 @@ func (r *Runner) fails(ctx context.Context, m Mutant, tests []Measured, took tim
 
 // switchOn is the environment of a mutant.
 func (r *Runner) switchOn(m Mutant) []string {
-	switch m.Kind {
-	case Catalogue:
+	switch {
+	case m.Kind == Catalogue, m.Kind == SQL && m.query == "":
 		return []string{DDLVar + "=" + m.text}
-	case SQL:
+	case m.Kind == SQL:
 		file := filepath.Join(r.build.dir, "query_"+strconv.Itoa(m.number))
 		if _, err := os.Stat(file); err != nil {
 			if err := os.WriteFile(file, []byte(m.query+"\n"+m.text), 0o600); err != nil {
