@@ -420,6 +420,11 @@ FROM stripe_calls s
 WHERE s.operation IN ('confirm', 'refund')
 GROUP BY s.tenant_id, s.resource_id, s.operation
 HAVING count(*) > 1
+UNION ALL
+SELECT concat_ws(' ', s.tenant_id, md5(s.stripe_key)), concat(count(*), ' first attempts of one ', min(s.operation))
+FROM stripe_calls s
+GROUP BY s.tenant_id, s.stripe_key
+HAVING count(*) > 1
 `
 
 type InvariantNothingIsResentLateRow struct {
@@ -427,7 +432,7 @@ type InvariantNothingIsResentLateRow struct {
 	Detail  string
 }
 
-// I13: a call has one Stripe key, and is not resent once Stripe may have dropped that key.
+// I13: a call has one Stripe key and one first attempt, and is not resent once Stripe may have dropped that key.
 func (q *Queries) InvariantNothingIsResentLate(ctx context.Context) ([]InvariantNothingIsResentLateRow, error) {
 	rows, err := q.db.Query(ctx, InvariantNothingIsResentLate)
 	if err != nil {

@@ -117,7 +117,9 @@ WITH asked AS MATERIALIZED (
       AND asked.intent_number > o.intents_retired
       AND NOT EXISTS (
           SELECT FROM payments p
-          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND coalesce(p.ended_id, '') = ''
+          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id
+            AND (coalesce(p.ended_id, '') = '' OR p.intent_number > asked.intent_number
+              OR p.intent_number = asked.intent_number AND (asked.intent_id = '' OR p.intent_closed))
           OFFSET 0)
     FOR NO KEY UPDATE OF o SKIP LOCKED
 ), claim AS (
@@ -184,10 +186,11 @@ type PaymentBeginParams struct {
 // always better than to read a table, however small that is. OFFSET 0 keeps a condition from becoming a join, whose
 // planner might know only the tenant of what it looks for.
 // T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
-// order can be paid, was not made by a checkout, has no live payment, and has not retired the PaymentIntent since that
-// was read. It waits for no order that another transaction has locked: such a row is not done either, and the caller
-// locks the order before it tries again. A second live payment of an order violates one_live_payment_per_order. The first
-// call is the creation of the intent or, where the order has one, its confirm.
+// order can be paid, was not made by a checkout, has no live payment, and no payment has created, closed or retired the
+// PaymentIntent since that was read. It waits for no order that another transaction has locked: such a row is not done
+// either, and the caller locks the order before it tries again. A second live payment of an order violates
+// one_live_payment_per_order, a second creation of its intent intent_is_created_once. The first call is the creation of
+// the intent or, where the order has one, its confirm.
 func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, PaymentBegin,
 		arg.TenantIds,

@@ -217,6 +217,24 @@ BEGIN
     RETURN NULL;
 END $function$;
 
+CREATE FUNCTION refuse_second_creation()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF EXISTS (
+        SELECT FROM begun b
+        WHERE b.create_sent_at IS NOT NULL AND EXISTS (
+            SELECT FROM payments p
+            WHERE p.order_id = b.order_id AND p.tenant_id = b.tenant_id AND p.intent_number >= b.intent_number
+                AND p.id <> b.id
+            OFFSET 0)) THEN
+        RAISE EXCEPTION 'an earlier payment of the order has created this intent, or a later one'
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
+    END IF;
+    RETURN NULL;
+END $function$;
+
 CREATE FUNCTION refuse_unbalanced()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -487,6 +505,8 @@ CREATE TRIGGER first_attempt_is_immutable AFTER UPDATE OF create_sent_at, confir
         AND new.intent_number = old.intent_number AND new.create_sent_at IS DISTINCT FROM old.create_sent_at
         OR new.intent_number <> old.intent_number AND new.create_sent_at IS NOT NULL)
     EXECUTE FUNCTION refuse_write('when a call was first sent, and with which intent, never changes');
+CREATE TRIGGER intent_is_created_once AFTER INSERT ON payments REFERENCING NEW TABLE AS begun FOR EACH STATEMENT
+    EXECUTE FUNCTION refuse_second_creation();
 CREATE TRIGGER payment_terms_are_immutable AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key,
     payment_method ON payments FOR EACH ROW
     WHEN (old.amount_minor <> new.amount_minor OR old.currency <> new.currency OR old.order_id <> new.order_id

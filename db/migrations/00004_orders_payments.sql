@@ -157,7 +157,25 @@ CREATE TRIGGER first_attempt_is_immutable AFTER UPDATE OF create_sent_at, confir
             AND NEW.create_sent_at IS DISTINCT FROM OLD.create_sent_at)
         OR (NEW.intent_number <> OLD.intent_number AND NEW.create_sent_at IS NOT NULL))
     EXECUTE FUNCTION refuse_write('when a call was first sent, and with which intent, never changes');
--- Its client secret was handed out: whoever has it could still pay.
+-- +goose StatementBegin
+-- What is another attempt of a creation is a row of stripe_call_rows, which counts it and holds it to the 24 hours.
+CREATE FUNCTION refuse_second_creation() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM begun b
+        WHERE b.create_sent_at IS NOT NULL AND EXISTS (
+            SELECT FROM payments p
+            WHERE p.order_id = b.order_id AND p.tenant_id = b.tenant_id AND p.intent_number >= b.intent_number AND p.id <> b.id
+            OFFSET 0)) THEN
+        RAISE EXCEPTION 'an earlier payment of the order has created this intent, or a later one'
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER intent_is_created_once AFTER INSERT ON payments REFERENCING NEW TABLE AS begun FOR EACH STATEMENT
+    EXECUTE FUNCTION refuse_second_creation();
+-- Its client secret was handed out, with which the intent could still be paid.
 CREATE TRIGGER secret_ends_with_its_payment AFTER UPDATE OF status, intent_closed ON payments FOR EACH ROW
     WHEN (OLD.status = 'requires_action' AND NEW.status IN ('failed', 'canceled') AND NOT NEW.intent_closed)
     EXECUTE FUNCTION refuse_write('a payment that waited for its customer fails only when its intent is closed');
@@ -167,6 +185,7 @@ CREATE TRIGGER payment_version_only_grows AFTER UPDATE OF version ON payments FO
 
 -- +goose Down
 DROP TABLE payments;
+DROP FUNCTION refuse_second_creation;
 DROP TYPE payment_status;
 DROP TABLE orders;
 DROP TYPE order_status;

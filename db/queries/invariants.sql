@@ -387,7 +387,7 @@ WHERE r.status = 'succeeded' AND r.idempotency_key NOT LIKE 'adopted %'
   AND NOT EXISTS (SELECT FROM stripe_calls s WHERE s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key);
 
 -- name: InvariantNothingIsResentLate :many
--- I13: a call has one Stripe key, and is not resent once Stripe may have dropped that key.
+-- I13: a call has one Stripe key and one first attempt, and is not resent once Stripe may have dropped that key.
 SELECT concat_ws(' ', s.tenant_id, md5(s.stripe_key))::text AS subject,
     concat(s.operation, ' of ', s.resource_id, ' first sent ', s.first_sent_at, ', last ', s.last_sent_at)::text AS detail
 FROM stripe_calls s
@@ -397,6 +397,11 @@ SELECT concat_ws(' ', s.tenant_id, s.resource_id), concat(count(*), ' keys for o
 FROM stripe_calls s
 WHERE s.operation IN ('confirm', 'refund')
 GROUP BY s.tenant_id, s.resource_id, s.operation
+HAVING count(*) > 1
+UNION ALL
+SELECT concat_ws(' ', s.tenant_id, md5(s.stripe_key)), concat(count(*), ' first attempts of one ', min(s.operation))
+FROM stripe_calls s
+GROUP BY s.tenant_id, s.stripe_key
 HAVING count(*) > 1;
 
 -- name: InvariantNoFailureWhileUnknown :many

@@ -15,10 +15,11 @@
 
 -- name: PaymentBegin :many
 -- T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
--- order can be paid, was not made by a checkout, has no live payment, and has not retired the PaymentIntent since that
--- was read. It waits for no order that another transaction has locked: such a row is not done either, and the caller
--- locks the order before it tries again. A second live payment of an order violates one_live_payment_per_order. The first
--- call is the creation of the intent or, where the order has one, its confirm.
+-- order can be paid, was not made by a checkout, has no live payment, and no payment has created, closed or retired the
+-- PaymentIntent since that was read. It waits for no order that another transaction has locked: such a row is not done
+-- either, and the caller locks the order before it tries again. A second live payment of an order violates
+-- one_live_payment_per_order, a second creation of its intent intent_is_created_once. The first call is the creation of
+-- the intent or, where the order has one, its confirm.
 WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.*
     FROM (
@@ -41,7 +42,9 @@ WITH asked AS MATERIALIZED (
       AND asked.intent_number > o.intents_retired
       AND NOT EXISTS (
           SELECT FROM payments p
-          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND coalesce(p.ended_id, '') = ''
+          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id
+            AND (coalesce(p.ended_id, '') = '' OR p.intent_number > asked.intent_number
+              OR p.intent_number = asked.intent_number AND (asked.intent_id = '' OR p.intent_closed))
           OFFSET 0)
     FOR NO KEY UPDATE OF o SKIP LOCKED
 ), claim AS (

@@ -100,7 +100,8 @@ func (s *Service) beginPayment(
 		})
 		return err
 	})
-	if errors.Is(err, idempotency.ErrTaken) || postgres.Violates(err, "one_live_payment_per_order") {
+	if errors.Is(err, idempotency.ErrTaken) || postgres.Violates(err, "one_live_payment_per_order") ||
+		postgres.Violates(err, "intent_is_created_once") {
 		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, req, asked.OrderID)
 	}
 	if err != nil {

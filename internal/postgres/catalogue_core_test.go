@@ -599,6 +599,25 @@ var paymentEntries = []entry{
 		},
 	},
 	{
+		table: "payments", name: "intent_is_created_once", rule: "an earlier payment of the order has created this intent, or a later one",
+		refused: []string{
+			`INSERT INTO payments (id, idempotency_key, order_id, status, create_sent_at) VALUES ('p1', 'k1', 'new', 'canceled', now());
+			INSERT INTO payments (order_id, create_sent_at) VALUES ('new', now())`,
+			`INSERT INTO payments (id, idempotency_key, order_id, status, intent_number) VALUES ('p1', 'k1', 'new', 'canceled', 2);
+			INSERT INTO payments (order_id, create_sent_at) VALUES ('new', now())`,
+		},
+		accepted: []string{
+			`INSERT INTO payments (id, idempotency_key, order_id, status, create_sent_at) VALUES ('p1', 'k1', 'new', 'canceled', now());
+			INSERT INTO payments (order_id, create_sent_at, intent_number) VALUES ('new', now(), 2)`,
+			`INSERT INTO payments (id, idempotency_key, order_id, status, create_sent_at) VALUES ('p1', 'k1', 'new', 'canceled', now());
+			INSERT INTO payments (order_id, intent_id) VALUES ('new', 'pi_new')`,
+			`INSERT INTO payments (id, idempotency_key, order_id, status, create_sent_at) VALUES ('p1', 'k1', 'new', 'canceled', now());
+			INSERT INTO payments (order_id, tenant_id, create_sent_at) VALUES ('new', 'other', now())`,
+			`INSERT INTO payments (id, idempotency_key, order_id, status, create_sent_at) VALUES ('p1', 'k1', 'new', 'canceled', now());
+			INSERT INTO payments (order_id, create_sent_at) VALUES ('newer', now())`,
+		},
+	},
+	{
 		table: "payments", name: "payment_terms_are_immutable", rule: "what a payment pays never changes",
 		refused: setEach("UPDATE payments", "id = 'pay'", "amount_minor = 1001", "currency = 'eur'", "order_id = 'other'",
 			"idempotency_key = 'other'", "payment_method = 'pm_other'"),

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -288,6 +289,63 @@ func TestPaymentThatEndsInABatch(t *testing.T) {
 	require.Equal(t, 1, strings.Count(strings.Join(b.proxy.Seen(), " "), "name: PaymentFinish "), "it was halved")
 	require.Zero(t, b.Sim.ChargeCount(late.order))
 	b.RequireSound()
+}
+
+// TestPaymentWhoseIntentWasUsed: between the read of an order and T1 another payment of the order has used the intent, and
+// ended. The order is read again, so that no creation is recorded as the first that was not, and none is sent with a
+// key that Stripe has.
+func TestPaymentWhoseIntentWasUsed(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]struct {
+		first, then []string // the cards of payments before the read, and after it
+		fails       bool     // the creation after the read: Stripe has stored an error for its key
+	}{
+		"Created":          {nil, []string{declined}, false},
+		"CreatedAnother":   {nil, []string{declined}, true},
+		"Closed":           {[]string{declined}, []string{careful}, false},
+		"ClosedAndCreated": {[]string{declined}, []string{careful, declined}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTill(t)
+			order := b.api.Order()
+			pay := func(key, card string) {
+				answer := b.direct.Pay(key, order, card)
+				if card == careful { // canceled by the customer, so its intent is canceled
+					require.Equal(t, "requires_action", answer.Get("status"), answer)
+					answer = b.direct.Post("/v1/payments/"+answer.ID()+"/cancel", "cancel-"+key, "")
+					require.Equal(t, http.StatusOK, answer.Status, answer)
+					return
+				}
+				for answer.Status == http.StatusAccepted {
+					b.ExpireLeases()
+					b.direct.Complete()
+					answer = b.direct.Pay(key, order, card)
+				}
+				require.Equal(t, http.StatusPaymentRequired, answer.Status, answer)
+			}
+			for i, card := range run.first {
+				pay(fmt.Sprint("first-", i), card)
+			}
+			at := b.gate.before("PaymentBegin")
+			late := b.pay("late", order, visa)
+			require.Eventually(t, func() bool { return at.arrived.Load() == 1 }, 10*time.Second, time.Millisecond)
+			if run.fails {
+				b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.StoredError})
+			}
+			for i, card := range run.then {
+				pay(fmt.Sprint("then-", i), card)
+			}
+			if name != "Closed" { // which makes another intent; the others have one, and would not survive another creation
+				b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Drop})
+			}
+			at.open()
+			require.Equal(t, http.StatusCreated, (<-late.answer).Status)
+			require.Equal(t, 1, b.Sim.ChargeCount(order))
+			require.Zero(t, b.Count(`SELECT count(*) FROM (SELECT FROM stripe_calls GROUP BY stripe_key HAVING count(*) > 1) t`))
+			b.RequireSound()
+		})
+	}
 }
 
 // TestRefusedPaymentsAmongHundreds: the database refuses some payments, each for itself. No other payment of their

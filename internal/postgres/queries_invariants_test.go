@@ -799,6 +799,15 @@ func TestQueriesOfInvariantsOfCalls(t *testing.T) {
 			row Subject=acme:eu 98c795dd9a3834999abf35e912ca3c0b Detail=confirm of b first sent -24h, last start
 			row Subject=acme:eu d Detail=2 keys for one confirm
 			row Subject=acme:eu e Detail=2 keys for one refund`},
+		{rule: "FindsASecondFirstAttempt", query: q.InvariantNothingIsResentLate, any: true, given: `
+			payments
+			  id     order_id  status      intent_number  failure_code   create_sent_at
+			  a      o_a       failed      1              card_declined  -9h
+			  again  o_a       processing  1              .              -8h
+			  b      o_b       failed      1              card_declined  -9h
+			  next   o_b       processing  2              .              -8h`,
+			want: `
+			row Subject=acme:eu d991e7a52f5811d11b1c89cd55587e35 Detail=2 first attempts of one create_intent`},
 
 		{rule: "FindsAFailureTooEarly", query: q.InvariantNoFailureWhileUnknown, any: true, given: `
 			idempotency_keys
