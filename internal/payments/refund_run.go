@@ -14,11 +14,11 @@ import (
 )
 
 // recordRefundAttempt is recordAttempt for a refund, once it is its turn. Until then it waits
-// for a while, holding neither a connection nor a lock.
+// for a while, holding neither a connection nor a lock. errRefundInFlight: that while ended, or the caller's time.
 func (s *Service) recordRefundAttempt(
 	ctx context.Context, c *idempotency.Claim, w *refunding,
 ) (row db.StripeCallRecordAttemptRow, err error) {
-	until := time.Now().Add(turnWait)
+	until, waited := time.Now().Add(turnWait), false
 	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
 		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
 			if _, err := q.PaymentLock(ctx, db.PaymentLockParams{
@@ -36,6 +36,10 @@ func (s *Service) recordRefundAttempt(
 			row, err = w.call().Attempt(ctx, q, c)
 			return err
 		})
+		if err != nil && waited && ctx.Err() != nil && !errors.Is(err, postgres.ErrInDoubt) { // in the middle of a look
+			return row, fmt.Errorf("%w: %w", errRefundInFlight, err)
+		}
+		waited = true
 		if !errors.Is(err, errRefundInFlight) || time.Now().After(until) || !idempotency.Pause(ctx,
 			idempotency.Jittered(wait)) {
 			return row, err

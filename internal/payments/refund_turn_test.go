@@ -32,20 +32,38 @@ func (g countedLists) RefundsOf(ctx context.Context, intentID string) ([]stripe.
 // TestRefundWhoseTimeEndsBeforeItsTurn waits for the completer: that is no failure either.
 func TestRefundWhoseTimeEndsBeforeItsTurn(t *testing.T) {
 	t.Parallel()
-	w := world.New(t)
-	log := &logs.Buffer{}
-	api := w.Local(world.LocalOptions{Log: log.Logger(slog.LevelWarn)}) // has less time for a request than LimitWait
-	payment := api.Pay("k", api.Order(), visa).ID()
-	hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
-	first := world.Async(func() world.Answer { return refund(w.Local(world.LongTimeouts("long")), "first", payment) })
-	world.WaitHeld(w, hold)
-	began := time.Now()
-	require.Equal(t, http.StatusAccepted, refund(api, "second", payment).Status)
-	require.Less(t, time.Since(began), stripe.LimitWait)
-	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'second'`), "another refund")
-	require.NotContains(t, log.String(), "interrupted")
-	hold.Release()
-	require.Equal(t, http.StatusCreated, (<-first).Status)
+	for name, locked := range map[string]bool{"BetweenTwoLooks": false, "InTheMiddleOfALook": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.New(t)
+			log := &logs.Buffer{}
+			api := w.Local(world.LocalOptions{Log: log.Logger(slog.LevelWarn)}) // has less time for a request than LimitWait
+			payment := api.Pay("k", api.Order(), visa).ID()
+			hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
+			first := world.Async(func() world.Answer { return refund(w.Local(world.LongTimeouts("long")), "first", payment) })
+			world.WaitHeld(w, hold)
+			began := time.Now()
+			second := world.Async(func() world.Answer { return refund(api, "second", payment) })
+			if locked {
+				w.Until("the second waits for its turn", func() bool { return w.RecoveryPoint("second") == "refund_recorded" })
+				time.Sleep(100 * time.Millisecond) // it has looked
+				tx, err := w.DB.Raw().Begin(t.Context())
+				require.NoError(t, err)
+				defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+				_, err = tx.Exec(t.Context(), "SELECT FROM payments WHERE id = $1 FOR UPDATE", payment)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusAccepted, (<-second).Status)
+				require.NoError(t, tx.Rollback(t.Context()))
+			} else {
+				require.Equal(t, http.StatusAccepted, (<-second).Status)
+			}
+			require.Less(t, time.Since(began), stripe.LimitWait)
+			require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'second'`), "another refund")
+			require.NotContains(t, log.String(), "interrupted")
+			hold.Release()
+			require.Equal(t, http.StatusCreated, (<-first).Status)
+		})
+	}
 }
 
 // TestRefundIsGivenItsIDOnceItsCallIsRecorded: from then on a webhook may end it, and its call stays as it is.
