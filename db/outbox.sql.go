@@ -45,7 +45,7 @@ SELECT EXISTS (
     WHERE published_at IS NULL AND parked_at IS NULL AND seq > $1 AND next_attempt_at < clock_timestamp())
 `
 
-// Whether an event may be due. OutboxLease knows.
+// Whether an event may be due. OutboxLease decides.
 func (q *Queries) OutboxDue(ctx context.Context, afterSeq int64) (bool, error) {
 	row := q.db.QueryRow(ctx, OutboxDue, afterSeq)
 	var exists bool
@@ -55,14 +55,14 @@ func (q *Queries) OutboxDue(ctx context.Context, afterSeq int64) (bool, error) {
 
 const OutboxFail = `-- name: OutboxFail :exec
 UPDATE outbox_events e
-SET next_attempt_at = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
-    last_error = coalesce(nullif(back.error, ''), e.last_error),
-    parked_at = CASE WHEN back.park THEN clock_timestamp() END
+SET next_attempt_at = clock_timestamp() + failure.delay, attempts = e.attempts + failure.failed::integer,
+    last_error = coalesce(nullif(failure.error, ''), e.last_error),
+    parked_at = CASE WHEN failure.park THEN clock_timestamp() END
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id,
         unnest($3::bigint[]) AS version,
         unnest($4::interval[]) AS delay, unnest($5::boolean[]) AS failed,
-        unnest($6::text[]) AS error, unnest($7::boolean[]) AS park) back
-WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
+        unnest($6::text[]) AS error, unnest($7::boolean[]) AS park) failure
+WHERE e.tenant_id = failure.tenant_id AND e.aggregate_id = failure.aggregate_id AND e.version = failure.version
 `
 
 type OutboxFailParams struct {
@@ -161,8 +161,9 @@ type OutboxLeaseRow struct {
 // lease ends here, unless its relay is ending it at this moment, so its events belong to this relay or to that one.
 // Leases older than from_lease have ended: none of them is read, because as long as any session has an old snapshot,
 // they are all still in the table. Materialised, because a planner that runs the queue twice takes more than it was
-// asked for; NOT IN, because its list is hashed, which a join with it may not be. The followers' condition is written so that it cannot be satisfied from the queue's index, which a planner
-// without statistics would read from end to end for every head.
+// asked for; NOT IN, because its list is hashed, which a join with it may not be. The followers' condition is written so
+// that it cannot be satisfied from the queue's index, which a planner without statistics would read from end to end for
+// every head.
 func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]OutboxLeaseRow, error) {
 	rows, err := q.db.Query(ctx, OutboxLease,
 		arg.FromLease,

@@ -11,7 +11,7 @@ SELECT unnest(@tenant_ids::text[]), unnest(@aggregate_ids::text[]), unnest(@vers
 SELECT pg_advisory_xact_lock(x'7061796f6e636532'::bigint);
 
 -- name: OutboxDue :one
--- Whether an event may be due. OutboxLease knows.
+-- Whether an event may be due. OutboxLease decides.
 SELECT EXISTS (
     SELECT FROM outbox_events
     WHERE published_at IS NULL AND parked_at IS NULL AND seq > @after_seq AND next_attempt_at < clock_timestamp());
@@ -23,8 +23,9 @@ SELECT EXISTS (
 -- lease ends here, unless its relay is ending it at this moment, so its events belong to this relay or to that one.
 -- Leases older than from_lease have ended: none of them is read, because as long as any session has an old snapshot,
 -- they are all still in the table. Materialised, because a planner that runs the queue twice takes more than it was
--- asked for; NOT IN, because its list is hashed, which a join with it may not be. The followers' condition is written so that it cannot be satisfied from the queue's index, which a planner
--- without statistics would read from end to end for every head.
+-- asked for; NOT IN, because its list is hashed, which a join with it may not be. The followers' condition is written so
+-- that it cannot be satisfied from the queue's index, which a planner without statistics would read from end to end for
+-- every head.
 WITH expired AS (
     DELETE FROM outbox_leases
     WHERE id IN (
@@ -119,14 +120,14 @@ SELECT done.seconds::float8 AS seconds FROM done WHERE done.sent;
 -- Records that events of a lease were sent and not accepted: each is tried again after its delay, or parked. Only a
 -- failure of the event itself counts as an attempt.
 UPDATE outbox_events e
-SET next_attempt_at = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
-    last_error = coalesce(nullif(back.error, ''), e.last_error),
-    parked_at = CASE WHEN back.park THEN clock_timestamp() END
+SET next_attempt_at = clock_timestamp() + failure.delay, attempts = e.attempts + failure.failed::integer,
+    last_error = coalesce(nullif(failure.error, ''), e.last_error),
+    parked_at = CASE WHEN failure.park THEN clock_timestamp() END
 FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@aggregate_ids::text[]) AS aggregate_id,
         unnest(@versions::bigint[]) AS version,
         unnest(@delays::interval[]) AS delay, unnest(@failed::boolean[]) AS failed,
-        unnest(@errors::text[]) AS error, unnest(@park::boolean[]) AS park) back
-WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version;
+        unnest(@errors::text[]) AS error, unnest(@park::boolean[]) AS park) failure
+WHERE e.tenant_id = failure.tenant_id AND e.aggregate_id = failure.aggregate_id AND e.version = failure.version;
 
 -- name: OutboxUnpark :execrows
 -- Makes a parked aggregate due again. Zero rows: it was not parked.

@@ -22,7 +22,7 @@ const (
 	streamName   = "PAYONCE"
 	subjectRoot  = "payonce"
 	dedupeWindow = 2 * time.Minute
-	inFlightMax  = 16384 // unacknowledged messages on a connection; a relay's batch is 500
+	inFlightMax  = 16384 // unacknowledged messages on a connection; a relay's batch is 1000
 	setUpWithin  = 5 * time.Second
 )
 

@@ -118,8 +118,9 @@ func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 	if r.idle {
 		return 0, err
 	}
-	r.publish(ctx, begun, runs)
-	return r.settle(ctx, leaseID, runs)
+	unrendered := r.publish(ctx, begun, runs)
+	n, err := r.settle(ctx, leaseID, runs)
+	return n, errors.Join(unrendered, err)
 }
 
 // run is the leased events of one aggregate, oldest first.
@@ -195,7 +196,7 @@ func (r *Relay) leaseAfter(ctx context.Context, seq int64, headsMax int) (rows [
 		}
 		rows, err = q.OutboxLease(ctx, db.OutboxLeaseParams{
 			FromLease: r.fromLease, AfterSeq: seq, Lease: r.lease, RunMax: runMax,
-			HeadsMax: int32(headsMax), //nolint:gosec // a few hundred
+			HeadsMax: int32(headsMax), //nolint:gosec // a thousand
 		})
 		return err
 	})
@@ -217,7 +218,7 @@ func (r *Relay) startAfter() int64 {
 // publish sends the first event of every run, then the second of those whose first was acknowledged, and so on. A later
 // event is sent only after the broker has acknowledged the earlier one: only that guarantees the order when a
 // connection loses messages.
-func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
+func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) error {
 	// A relay that was paused here must not send: after the deadline another one may have taken over its events.
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(r.lease/2))
 	defer cancel()
@@ -228,8 +229,7 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 		}
 		if r.render != nil {
 			if err := r.render(ctx, r.pool, batch); err != nil {
-				r.log.Warn("events not published: their data cannot be read", "error", err)
-				return
+				return fmt.Errorf("read the data of events: %w", err)
 			}
 		}
 		spans := r.startSpans(ctx, batch)
@@ -244,13 +244,14 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 		for i, run := range runs {
 			event := run[round]
 			event.tried, event.err = true, errs[i]
-			// A run has a gap where a row was locked by another transaction, or parked.
+			// A run has a gap where an event is parked, or was published out of turn by an operator.
 			if event.err == nil && round+1 < len(run) && run[round+1].Version == event.Version+1 {
 				remaining = append(remaining, run)
 			}
 		}
 		runs = remaining
 	}
+	return nil
 }
 
 // startSpans starts a span for each event of a batch that belongs to a trace. The message itself keeps the traceparent
@@ -306,15 +307,17 @@ func (r *Relay) settle(ctx context.Context, leaseID int64, runs []run) (int, err
 				return fmt.Errorf("mark events published: %w", err)
 			}
 		}
-		if len(s.back.Versions) > 0 {
-			if err = q.OutboxFail(ctx, s.back); err != nil {
-				return fmt.Errorf("release events: %w", err)
+		if len(s.failed.Versions) > 0 {
+			if err = q.OutboxFail(ctx, s.failed); err != nil {
+				return fmt.Errorf("record the failures of events: %w", err)
 			}
 		}
 		return nil
 	})
 	if errors.Is(err, errLeaseLost) {
-		r.metrics.fenced.Add(float64(len(s.mark.Versions) + len(s.back.Versions)))
+		r.log.Warn("the lease on events expired before they were marked: another relay sends them again", "lease_id", leaseID,
+			"events", len(s.mark.Versions)+len(s.failed.Versions))
+		r.metrics.fenced.Add(float64(len(s.mark.Versions) + len(s.failed.Versions)))
 		return 0, nil
 	}
 	if err != nil {
@@ -343,7 +346,7 @@ var errLeaseLost = errors.New("the lease has expired")
 type settlement struct {
 	tenants []string
 	mark    db.OutboxMarkParams
-	back    db.OutboxFailParams
+	failed  db.OutboxFailParams
 	parked  []*leased
 	down    error // the broker accepted no event
 }
@@ -382,14 +385,14 @@ func (r *Relay) sort(runs []run) settlement {
 	for _, run := range runs {
 		for _, e := range run {
 			if e.err != nil {
-				r.release(&s, e)
+				r.fail(&s, e)
 			}
 		}
 	}
 	return s
 }
 
-func (r *Relay) release(s *settlement, e *leased) {
+func (r *Relay) fail(s *settlement, e *leased) {
 	var delay time.Duration
 	permanent := errors.Is(e.err, ErrPermanent)
 	failed := permanent || !r.brokerDown
@@ -402,13 +405,13 @@ func (r *Relay) release(s *settlement, e *leased) {
 		s.parked = append(s.parked, e)
 	}
 	r.metrics.failures.WithLabelValues(kind(permanent)).Inc()
-	s.back.TenantIds = append(s.back.TenantIds, e.TenantID)
-	s.back.AggregateIds = append(s.back.AggregateIds, e.AggregateID)
-	s.back.Versions = append(s.back.Versions, e.Version)
-	s.back.Delays = append(s.back.Delays, delay)
-	s.back.Failed = append(s.back.Failed, failed)
-	s.back.Errors = append(s.back.Errors, postgres.ErrorText(e.err))
-	s.back.Park = append(s.back.Park, park)
+	s.failed.TenantIds = append(s.failed.TenantIds, e.TenantID)
+	s.failed.AggregateIds = append(s.failed.AggregateIds, e.AggregateID)
+	s.failed.Versions = append(s.failed.Versions, e.Version)
+	s.failed.Delays = append(s.failed.Delays, delay)
+	s.failed.Failed = append(s.failed.Failed, failed)
+	s.failed.Errors = append(s.failed.Errors, postgres.ErrorText(e.err))
+	s.failed.Park = append(s.failed.Park, park)
 }
 
 func kind(permanent bool) string {

@@ -86,7 +86,7 @@ func TestRendersEventsWithoutData(t *testing.T) {
 
 	rendering = errAway
 	n, err := relay.RunOnce(t.Context())
-	require.NoError(t, err)
+	require.ErrorIs(t, err, errAway)
 	require.Zero(t, n)
 	require.Empty(t, published, "it cannot be read")
 
@@ -204,7 +204,7 @@ func TestRelay(t *testing.T) {
 		require.Equal(t, 1.0, gathered(t, reg, "payonce_outbox_fenced_total"))
 	})
 
-	t.Run("CannotGiveBackUnderALostLease", func(t *testing.T) {
+	t.Run("CannotRecordFailuresUnderALostLease", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_2", 1))

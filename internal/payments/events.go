@@ -2,6 +2,7 @@ package payments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"example.com/payonce/db"
@@ -76,8 +77,21 @@ func paymentAsOf(kind string, p db.Payment) db.Payment {
 	return p
 }
 
-// RenderEvents is the outbox.Render of orders and payments. It reads all of them in two statements.
+// RenderEvents is the outbox.Render of orders and payments. It reads all of them in two statements. An event whose row
+// cannot be read stays without data, and keeps no other from being rendered.
 func RenderEvents(ctx context.Context, pool *postgres.Pool, events []outbox.Envelope) error {
+	err := renderTogether(ctx, pool, events)
+	switch {
+	case !postgres.IsUnreadable(err):
+		return err
+	case len(events) == 1:
+		return nil
+	}
+	half := len(events) / 2
+	return errors.Join(RenderEvents(ctx, pool, events[:half]), RenderEvents(ctx, pool, events[half:]))
+}
+
+func renderTogether(ctx context.Context, pool *postgres.Pool, events []outbox.Envelope) error {
 	type aggregate struct{ tenantID, id string }
 	var (
 		waiting  = map[aggregate][]*outbox.Envelope{}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/world"
 )
 
@@ -38,4 +39,21 @@ func TestReads(t *testing.T) {
 		}
 	}
 	require.Less(t, strings.Count(seen(proxy), "sRead"), len(answers)/2)
+}
+
+// TestReadsBesideAnUnreadableRow: a row that Go cannot hold fails its own request, and no other of its batch.
+func TestReadsBesideAnUnreadableRow(t *testing.T) {
+	t.Parallel()
+	w, api, _ := world.Proxied(t, world.LocalOptions{})
+	orders := []string{api.Order(), api.Order(), api.Order()}
+	w.Exec(dbtest.WithoutRules)
+	w.Exec("UPDATE orders SET created_at = 'infinity' WHERE id = $1", orders[1])
+	const times = 60
+	for i, a := range world.Together(times, func(i int) world.Answer { return api.Get("/v1/orders/" + orders[i%3]) }) {
+		want := http.StatusOK
+		if i%3 == 1 {
+			want = http.StatusInternalServerError
+		}
+		require.Equal(t, want, a.Status, "%s", a.Body)
+	}
 }

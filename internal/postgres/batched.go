@@ -57,8 +57,9 @@ var ErrFull = errors.New("too many rows wait for the database")
 // Rows share the commit and nothing else. If the server rejects a batch, nothing of it is written, and its halves run
 // again, until the row that was rejected stands alone and gets its error. If the response is lost, each is in doubt and
 // its caller reads it back. A batch that the server ends because it takes too long is halved as well, because one row
-// may be the reason; that row runs again by itself, where it may wait as long as a single statement may. A caller whose
-// context ends leaves and cancels nothing; if its row was not sent yet, it gets ErrNotSent.
+// may be the reason; that row runs again by itself, where it may wait as long as a single statement may. So is a look-up
+// that found a row which cannot be read. A caller whose context ends leaves and cancels nothing; if its row was not sent
+// yet, it gets ErrNotSent.
 type Batched[Row, Result any] struct {
 	pool  *Pool
 	stmt  Statement[Row, Result]
@@ -204,13 +205,16 @@ func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
 // run executes a batch and tells its members. Their contexts do not end it.
 func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Result]) {
 	err := b.together(ctx, batch)
-	if err != nil && !NotWritten(err) && ctx.Err() == nil { // The session was lost, and perhaps those beside it.
+	reads := b.stmt.Locks == nil
+	unreadable := reads && IsUnreadable(err)
+	if err != nil && !unreadable && !NotWritten(err) && ctx.Err() == nil { // The session was lost, and perhaps those beside it.
 		b.pool.Reset()
-		if b.stmt.Locks == nil { // It only reads.
+		if reads {
 			err = b.together(ctx, batch)
+			unreadable = IsUnreadable(err)
 		}
 	}
-	if half := len(batch) / 2; half > 0 && (refuses(err) || tookTooLong(err)) {
+	if half := len(batch) / 2; half > 0 && (refuses(err) || tookTooLong(err) || unreadable) {
 		for _, rows := range [][]*member[Row, Result]{batch[:half], batch[half:]} {
 			if !timeForHalves(ctx) { // Nothing of these is written. Each runs again in the time of its caller.
 				b.tell(rows, err, true)
