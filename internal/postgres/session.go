@@ -41,10 +41,17 @@ var limits = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_
 const unlimited = `SELECT coalesce(array_agg(name), '{}')::text[] FROM unnest($1::text[]) AS name WHERE
 	current_setting(name) = '0'`
 
-// Check connects to the server, and rejects sessions in which the service would fail later. Its errors tell an operator
-// what to change in the connection string.
+// Check connects to the server, and rejects sessions in which the service would fail later, those of batches included.
+// Its errors tell an operator what to change in the connection string.
 func (p *Pool) Check(ctx context.Context) error {
-	conn, err := p.pgx.Acquire(ctx)
+	if err := check(ctx, p.pgx); err != nil {
+		return err
+	}
+	return check(ctx, p.hot)
+}
+
+func check(ctx context.Context, pool *pgxpool.Pool) error {
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		var refused *pgconn.PgError
 		// the text of PgBouncer

@@ -1,11 +1,13 @@
 package postgres_test
 
 import (
+	"context"
 	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/pgproxy"
@@ -133,4 +135,33 @@ func TestCheck(t *testing.T) {
 		require.ErrorContains(t, err, "migrate with one that connects to PostgreSQL directly")
 		require.NoError(t, pooled.CheckSchema(t.Context()), "to look takes no lock")
 	})
+}
+
+// TestPoolerAndBatches: a pooler that is set up as docs/operations.md says serves batches, too, and a start that finds
+// nothing wrong is followed by batches that run.
+func TestPoolerAndBatches(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(dbtest.URL(t))
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("default_query_exec_mode", "cache_describe")
+	u.RawQuery = q.Encode()
+	proxy, err := pgproxy.Start(u.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	proxy.Pool(pgproxy.Pooling{Refuses: "plan_cache_mode"})
+	pool, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{})
+	require.NoError(t, err)
+	defer pool.Close()
+	require.NoError(t, pool.Check(t.Context()))
+	b := postgres.NewBatched(pool, postgres.Statement[string, struct{}]{
+		Run: func(ctx context.Context, q *db.Queries, rows []string, done func(int32, struct{})) error {
+			_, err := q.OrdersRead(ctx, db.OrdersReadParams{TenantIds: rows, Ids: rows})
+			done(1, struct{}{})
+			return err
+		},
+		Tenant: func(s *string) string { return *s },
+	})
+	_, err = b.Do(t.Context(), "a")
+	require.NoError(t, err)
 }
