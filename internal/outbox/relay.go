@@ -65,7 +65,7 @@ type Relay struct {
 	fromLease  int64     // leases before this one have ended
 	brokerDown bool      // it accepted no event of the last batch
 	probed     int64     // the seq of the last event that was tried on a broker that is down
-	reached    int64     // the highest seq leased so far
+	reached    int64     // the highest seq of a head leased so far; those before it were leased, too, or not yet due
 	swept      time.Time // when the queue was last read from its beginning
 	measured   time.Time
 }
@@ -150,13 +150,15 @@ func (r *Relay) leaseRuns(ctx context.Context) (leaseID int64, runs []run, err e
 	slices.SortFunc(rows, func(a, b db.OutboxLeaseRow) int { return int(a.Seq - b.Seq) })
 	index := make(map[[2]string]int, len(rows))
 	for _, row := range rows {
-		r.reached = max(r.reached, row.Seq)
 		aggregate := [2]string{row.TenantID, row.AggregateID}
 		i, ok := index[aggregate]
 		if !ok {
 			i = len(runs)
 			index[aggregate] = i
 			runs = append(runs, nil)
+			if !r.brokerDown { // Probes leave events behind that are due.
+				r.reached = max(r.reached, row.Seq) // Not of those that follow: what is between is not leased.
+			}
 		}
 		runs[i] = append(runs[i], &leased{OutboxLeaseRow: row})
 	}
