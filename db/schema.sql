@@ -248,6 +248,20 @@ BEGIN
     RETURN NULL;
 END $function$;
 
+CREATE FUNCTION refuse_while_rendered()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF EXISTS (
+        SELECT FROM outbox_events e
+        WHERE e.tenant_id = OLD.tenant_id AND e.aggregate_id = OLD.id AND e.data IS NULL) THEN
+        RAISE EXCEPTION '%', TG_ARGV[0]
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
+    END IF;
+    RETURN NULL;
+END $function$;
+
 CREATE FUNCTION refuse_write()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -423,9 +437,8 @@ CREATE TABLE orders (
 CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency ON orders FOR EACH ROW
     WHEN (old.amount_minor <> new.amount_minor OR old.currency <> new.currency)
     EXECUTE FUNCTION refuse_write('the amount and the currency of an order never change');
-CREATE TRIGGER order_contents_are_immutable AFTER UPDATE OF items, customer_reference, metadata ON orders FOR EACH ROW
-    WHEN (old.items IS DISTINCT FROM new.items OR old.customer_reference IS DISTINCT FROM new.customer_reference
-        OR old.metadata IS DISTINCT FROM new.metadata)
+CREATE TRIGGER order_contents_are_immutable AFTER UPDATE OF items ON orders FOR EACH ROW
+    WHEN (old.items <> new.items)
     EXECUTE FUNCTION refuse_write('what an order contains never changes');
 CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id ON orders FOR EACH ROW
     WHEN (old.payment_id IS NOT NULL AND new.payment_id IS DISTINCT FROM old.payment_id)
@@ -437,6 +450,9 @@ CREATE TRIGGER order_transition_is_legal AFTER UPDATE OF status ON orders FOR EA
         'refunded'::order_status])) AND (new.status = ANY (ARRAY['paid'::order_status,
         'partially_refunded'::order_status, 'refunded'::order_status]))))
     EXECUTE FUNCTION refuse_write('an order moves from open to paid or canceled, and among paid and refunded only');
+CREATE TRIGGER rendered_event_never_changes AFTER UPDATE OF customer_reference, metadata ON orders FOR EACH ROW
+    WHEN (old.customer_reference IS DISTINCT FROM new.customer_reference OR old.metadata IS DISTINCT FROM new.metadata)
+    EXECUTE FUNCTION refuse_while_rendered('the order''s events show this until their retention has passed');
 
 CREATE TABLE payments (
     tenant_id              text           COLLATE "C" NOT NULL,

@@ -425,8 +425,21 @@ var orderEntries = []entry{
 	},
 	{
 		table: "orders", name: "order_contents_are_immutable", rule: "what an order contains never changes",
-		refused:  setEach("UPDATE orders", "id = 'open'", "items = '[1]'", "customer_reference = 'c'", "metadata = '{\"a\":\"b\"}'"),
-		accepted: []string{`UPDATE orders SET items = '[]', customer_reference = NULL, metadata = '{}' WHERE id = 'open'`},
+		refused:  setEach("UPDATE orders", "id = 'open'", "items = '[1]'"),
+		accepted: []string{`UPDATE orders SET items = '[]' WHERE id = 'open'`},
+	},
+	{
+		table: "orders", name: "rendered_event_never_changes",
+		rule: "what an event is rendered from does not change while there is such an event",
+		refused: setEach(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
+			SELECT tenant_id, id, 1, 'order.created', NULL FROM orders WHERE id = 'open'; UPDATE orders`, "id = 'open'",
+			"customer_reference = 'c'", "metadata = '{\"a\":\"b\"}'"),
+		accepted: []string{
+			`UPDATE orders SET customer_reference = 'c', metadata = '{"a":"b"}' WHERE id = 'open'`,
+			`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
+				SELECT tenant_id, id, 1, 'order.created', '{}' FROM orders WHERE id = 'open';
+				UPDATE orders SET customer_reference = 'c' WHERE id = 'open'`,
+		},
 	},
 	{
 		table: "orders", name: "order_payment_is_immutable", rule: "the payment of an order never changes",
