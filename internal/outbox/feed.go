@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -93,7 +94,18 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 		)
 	}
 	if f.render != nil {
-		return events, f.render(ctx, f.pool, events)
+		if err := f.render(ctx, f.pool, events); err != nil {
+			return nil, err
+		}
+	}
+	// A reader that was given what follows would never see an event whose row is repaired later.
+	damaged := slices.IndexFunc(events, func(e Envelope) bool { return e.Data == nil })
+	if damaged == 0 {
+		_, err := events[0].MarshalJSON()
+		return nil, err
+	}
+	if damaged > 0 {
+		events = events[:damaged]
 	}
 	return events, nil
 }
