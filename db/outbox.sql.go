@@ -217,11 +217,13 @@ func (q *Queries) OutboxLeaseEnd(ctx context.Context, leaseID int64) (int64, err
 }
 
 const OutboxLock = `-- name: OutboxLock :exec
-SELECT pg_advisory_xact_lock(x'7061796f6e636532'::bigint)
+SELECT set_config('idle_in_transaction_session_timeout', '2s', true),
+    pg_advisory_xact_lock(x'7061796f6e636532'::bigint)
 `
 
 // Serialises the transactions that decide which events may be sent, until their end: OutboxLease and OutboxReplay. The
-// statement that follows sees what those before have decided. Nothing else waits for it.
+// statement that follows sees what those before have decided. Nothing else waits for it. All relays wait for one whose
+// process or network is paused in between, so the server ends such a session before they give up.
 func (q *Queries) OutboxLock(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, OutboxLock)
 	return err

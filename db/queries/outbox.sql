@@ -7,8 +7,10 @@ SELECT unnest(@tenant_ids::text[]), unnest(@aggregate_ids::text[]), unnest(@vers
 
 -- name: OutboxLock :exec
 -- Serialises the transactions that decide which events may be sent, until their end: OutboxLease and OutboxReplay. The
--- statement that follows sees what those before have decided. Nothing else waits for it.
-SELECT pg_advisory_xact_lock(x'7061796f6e636532'::bigint);
+-- statement that follows sees what those before have decided. Nothing else waits for it. All relays wait for one whose
+-- process or network is paused in between, so the server ends such a session before they give up.
+SELECT set_config('idle_in_transaction_session_timeout', '2s', true),
+    pg_advisory_xact_lock(x'7061796f6e636532'::bigint);
 
 -- name: OutboxDue :one
 -- Whether an event may be due. OutboxLease decides.
