@@ -350,15 +350,17 @@ WITH expired AS (
     SELECT unnest(l.heads) AS seq FROM outbox_leases l
     WHERE NOT EXISTS (SELECT FROM expired WHERE expired.id = l.id)
 ), first AS MATERIALIZED (
-    SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
-    FROM outbox_events e
-    WHERE e.published_at >= $1::timestamptz AND e.published_at < $2::timestamptz
+    SELECT a.tenant_id, a.aggregate_id, a.version
+    FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id,
+            unnest($3::bigint[]) AS version) a
+    WHERE EXISTS (
+        SELECT FROM outbox_events e
+        WHERE e.tenant_id = a.tenant_id AND e.aggregate_id = a.aggregate_id AND e.version = a.version
+          AND e.published_at >= $4::timestamptz AND e.published_at < $5::timestamptz)
       AND NOT EXISTS (
-          SELECT FROM outbox_events u
-          JOIN sending ON sending.seq = u.seq
-          WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id)
-    GROUP BY e.tenant_id, e.aggregate_id
-    ORDER BY min(e.seq) LIMIT $3
+        SELECT FROM outbox_events u
+        WHERE u.tenant_id = a.tenant_id AND u.aggregate_id = a.aggregate_id
+          AND u.seq IN (SELECT sending.seq FROM sending))
 )
 UPDATE outbox_events e
 SET published_at = NULL, attempts = 0, next_attempt_at = '-infinity'
@@ -367,38 +369,70 @@ WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND 
 `
 
 type OutboxReplayParams struct {
-	Since         time.Time
-	Until         time.Time
-	AggregatesMax int32
+	TenantIds    []string
+	AggregateIds []string
+	Versions     []int64
+	Since        time.Time
+	Until        time.Time
 }
 
-// Makes published events unpublished again, oldest first, after OutboxLock in the same transaction. Whole aggregates,
-// from their first event in the window on: an event that stayed published could not be held back until the ones before
-// it are published again. It skips aggregates that a relay is sending. Expired leases end as in OutboxLease.
+// Makes published events unpublished again, after OutboxLock in the same transaction. Whole aggregates, from a version
+// that is published in the window on: an event that stayed published could not be held back until the ones before it
+// are published again. It skips aggregates that a relay is sending. Expired leases end as in OutboxLease.
 func (q *Queries) OutboxReplay(ctx context.Context, arg OutboxReplayParams) (int64, error) {
-	result, err := q.db.Exec(ctx, OutboxReplay, arg.Since, arg.Until, arg.AggregatesMax)
+	result, err := q.db.Exec(ctx, OutboxReplay,
+		arg.TenantIds,
+		arg.AggregateIds,
+		arg.Versions,
+		arg.Since,
+		arg.Until,
+	)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const OutboxReplayLeft = `-- name: OutboxReplayLeft :one
-SELECT EXISTS (
-    SELECT FROM outbox_events WHERE published_at >= $1::timestamptz AND published_at < $2::timestamptz)
+const OutboxReplayFind = `-- name: OutboxReplayFind :many
+SELECT tenant_id, aggregate_id, min(version)::bigint AS version
+FROM outbox_events
+WHERE published_at >= $1::timestamptz AND published_at < $2::timestamptz
+GROUP BY tenant_id, aggregate_id
+ORDER BY min(seq) LIMIT $3
 `
 
-type OutboxReplayLeftParams struct {
-	Since time.Time
-	Until time.Time
+type OutboxReplayFindParams struct {
+	Since     time.Time
+	Until     time.Time
+	LimitRows int32
 }
 
-// Whether the window still has published events.
-func (q *Queries) OutboxReplayLeft(ctx context.Context, arg OutboxReplayLeftParams) (bool, error) {
-	row := q.db.QueryRow(ctx, OutboxReplayLeft, arg.Since, arg.Until)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
+type OutboxReplayFindRow struct {
+	TenantID    string
+	AggregateID string
+	Version     int64
+}
+
+// Returns the aggregates with published events in a window, each with the first of them, oldest first. It reads the
+// whole outbox, so it comes before OutboxLock.
+func (q *Queries) OutboxReplayFind(ctx context.Context, arg OutboxReplayFindParams) ([]OutboxReplayFindRow, error) {
+	rows, err := q.db.Query(ctx, OutboxReplayFind, arg.Since, arg.Until, arg.LimitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OutboxReplayFindRow{}
+	for rows.Next() {
+		var i OutboxReplayFindRow
+		if err := rows.Scan(&i.TenantID, &i.AggregateID, &i.Version); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const OutboxStats = `-- name: OutboxStats :one

@@ -137,10 +137,19 @@ UPDATE outbox_events
 SET parked_at = NULL, attempts = 0, next_attempt_at = '-infinity'
 WHERE tenant_id = @tenant_id AND aggregate_id = @aggregate_id AND parked_at IS NOT NULL;
 
+-- name: OutboxReplayFind :many
+-- Returns the aggregates with published events in a window, each with the first of them, oldest first. It reads the
+-- whole outbox, so it comes before OutboxLock.
+SELECT tenant_id, aggregate_id, min(version)::bigint AS version
+FROM outbox_events
+WHERE published_at >= @since::timestamptz AND published_at < @until::timestamptz
+GROUP BY tenant_id, aggregate_id
+ORDER BY min(seq) LIMIT @limit_rows;
+
 -- name: OutboxReplay :execrows
--- Makes published events unpublished again, oldest first, after OutboxLock in the same transaction. Whole aggregates,
--- from their first event in the window on: an event that stayed published could not be held back until the ones before
--- it are published again. It skips aggregates that a relay is sending. Expired leases end as in OutboxLease.
+-- Makes published events unpublished again, after OutboxLock in the same transaction. Whole aggregates, from a version
+-- that is published in the window on: an event that stayed published could not be held back until the ones before it
+-- are published again. It skips aggregates that a relay is sending. Expired leases end as in OutboxLease.
 WITH expired AS (
     DELETE FROM outbox_leases
     WHERE id IN (SELECT l.id FROM outbox_leases l WHERE l.leased_until < clock_timestamp() FOR UPDATE SKIP LOCKED)
@@ -149,25 +158,22 @@ WITH expired AS (
     SELECT unnest(l.heads) AS seq FROM outbox_leases l
     WHERE NOT EXISTS (SELECT FROM expired WHERE expired.id = l.id)
 ), first AS MATERIALIZED (
-    SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
-    FROM outbox_events e
-    WHERE e.published_at >= @since::timestamptz AND e.published_at < @until::timestamptz
+    SELECT a.*
+    FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@aggregate_ids::text[]) AS aggregate_id,
+            unnest(@versions::bigint[]) AS version) a
+    WHERE EXISTS (
+        SELECT FROM outbox_events e
+        WHERE e.tenant_id = a.tenant_id AND e.aggregate_id = a.aggregate_id AND e.version = a.version
+          AND e.published_at >= @since::timestamptz AND e.published_at < @until::timestamptz)
       AND NOT EXISTS (
-          SELECT FROM outbox_events u
-          JOIN sending ON sending.seq = u.seq
-          WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id)
-    GROUP BY e.tenant_id, e.aggregate_id
-    ORDER BY min(e.seq) LIMIT @aggregates_max
+        SELECT FROM outbox_events u
+        WHERE u.tenant_id = a.tenant_id AND u.aggregate_id = a.aggregate_id
+          AND u.seq IN (SELECT sending.seq FROM sending))
 )
 UPDATE outbox_events e
 SET published_at = NULL, attempts = 0, next_attempt_at = '-infinity'
 FROM first
 WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND e.version >= first.version;
-
--- name: OutboxReplayLeft :one
--- Whether the window still has published events.
-SELECT EXISTS (
-    SELECT FROM outbox_events WHERE published_at >= @since::timestamptz AND published_at < @until::timestamptz);
 
 -- name: OutboxNow :one
 -- The database's clock.

@@ -259,13 +259,7 @@ func TestRelay(t *testing.T) {
 		appendEvents(t, pool, poison, event("ord_1", 3))
 		require.Equal(t, 1, drain(t, relay), "it is parked")
 		makeDue(t, pool)
-		n, err := pool.OutboxReplay(
-			t.Context(),
-			db.OutboxReplayParams{
-				Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), AggregatesMax: 10,
-			},
-		)
-		require.NoError(t, err)
+		n := replayOnce(t, pool.Queries)
 		require.EqualValues(t, 3, n)
 		require.Equal(t, 1, drain(t, relay), "the first, once more")
 		require.Equal(t, []string{"ord_1-1", "ord_1-1"}, broker.ids())
@@ -478,13 +472,7 @@ func TestRelay(t *testing.T) {
 		appendEvents(t, pool, event("ord_1", 2))
 		require.Len(t, lease(t, pool), 1)
 		again := func() int64 {
-			n, err := pool.OutboxReplay(
-				t.Context(),
-				db.OutboxReplayParams{
-					Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), AggregatesMax: 10,
-				},
-			)
-			require.NoError(t, err)
+			n := replayOnce(t, pool.Queries)
 			return n
 		}
 		require.Zero(t, again(), "a relay is sending the second")
@@ -769,13 +757,32 @@ func TestRelayLogsWhatItParks(t *testing.T) {
 	require.Contains(t, log.String(), "event_id=ord_1-1")
 }
 
+// replayOnce marks what was published in the last hour, but for what is being sent.
+func replayOnce(t testing.TB, q *db.Queries) int64 {
+	t.Helper()
+	since, until := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	found, err := q.OutboxReplayFind(t.Context(), db.OutboxReplayFindParams{Since: since, Until: until, LimitRows: 10})
+	require.NoError(t, err)
+	p := db.OutboxReplayParams{Since: since, Until: until}
+	for _, a := range found {
+		p.TenantIds, p.AggregateIds = append(p.TenantIds, a.TenantID), append(p.AggregateIds, a.AggregateID)
+		p.Versions = append(p.Versions, a.Version)
+	}
+	n, err := q.OutboxReplay(t.Context(), p)
+	require.NoError(t, err)
+	return n
+}
+
 func TestReplay(t *testing.T) {
 	t.Parallel()
 
 	t.Run("ReportsWhatTheDatabaseCouldNotDo", func(t *testing.T) {
 		t.Parallel()
 		pool, proxy := failing(t)
-		for _, query := range []string{"OutboxNow", "OutboxLock", "OutboxReplay", "OutboxReplayLeft"} {
+		relay := outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{})
+		for i, query := range []string{"OutboxNow", "OutboxReplayFind", "OutboxLock", "PlanByIndex", "OutboxReplay"} {
+			appendEvents(t, pool, event(fmt.Sprint("ord_", i), 1))
+			drain(t, relay)
 			failOnce(t, proxy, query, func() error {
 				_, err := outbox.Replay(t.Context(), pool, time.Now().Add(-time.Hour))
 				return err
@@ -803,7 +810,7 @@ func TestReplay(t *testing.T) {
 		n, err := outbox.Replay(t.Context(), pool, time.Now().Add(-time.Hour))
 		require.NoError(t, err)
 		require.EqualValues(t, 501, n)
-		require.Equal(t, 1, sent(proxy, "OutboxReplayLeft"))
+		require.Equal(t, 2, sent(proxy, "OutboxReplayFind"))
 	})
 
 	t.Run("WaitsForWhatARelayIsSending", func(t *testing.T) {

@@ -2,7 +2,9 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/payonce/db"
@@ -10,6 +12,7 @@ import (
 )
 
 const (
+	replayFind  = 100_000                // aggregates that are looked for at once, which reads the whole outbox
 	replayMax   = 500                    // aggregates that one statement marks as unpublished
 	replayPause = 100 * time.Millisecond // for relays to finish their batches
 )
@@ -17,42 +20,54 @@ const (
 // Replay marks events as unpublished that were published at or after since, for a broker that lost its log. The relays
 // send them again, in order, with their old ids, so that consumers ignore those that they have received. It may be
 // interrupted and repeated.
-func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (int64, error) {
+func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (total int64, err error) {
 	// Events that relays publish again in the meantime are after until, so none is marked twice.
 	until, err := pool.OutboxNow(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("replay: %w", err)
 	}
-	var total int64
 	for {
-		var n int64
-		err := pool.InTx(ctx, func(q *db.Queries) (err error) {
-			if err = q.OutboxLock(ctx); err != nil {
-				return err
-			}
-			n, err = q.OutboxReplay(ctx, db.OutboxReplayParams{Since: since, Until: until, AggregatesMax: replayMax})
-			return err
-		})
+		found, err := pool.OutboxReplayFind(ctx, db.OutboxReplayFindParams{Since: since, Until: until, LimitRows: replayFind})
 		if err != nil {
 			return total, fmt.Errorf("replay: %w", err)
 		}
-		total += n
-		if n > 0 {
-			continue
-		}
-		left, err := pool.OutboxReplayLeft(ctx, db.OutboxReplayLeftParams{Since: since, Until: until})
-		if err != nil {
-			return total, fmt.Errorf("replay: %w", err)
-		}
-		if !left {
+		if len(found) == 0 {
 			return total, nil
 		}
-		select {
+		before := total
+		for few := range slices.Chunk(found, replayMax) {
+			n, err := replay(ctx, pool, since, until, few)
+			if err != nil {
+				return total, fmt.Errorf("replay: %w", err)
+			}
+			total += n
+		}
+		if total > before {
+			continue
+		}
+		select { // Relays are sending what is left.
 		case <-time.After(replayPause):
 		case <-ctx.Done():
 			return total, ctx.Err()
 		}
 	}
+}
+
+// replay marks a few aggregates. No relay leases events meanwhile.
+func replay(ctx context.Context, pool *postgres.Pool, since, until time.Time, few []db.OutboxReplayFindRow) (n int64, err error) {
+	p := db.OutboxReplayParams{Since: since, Until: until}
+	for _, a := range few {
+		p.TenantIds, p.AggregateIds = append(p.TenantIds, a.TenantID), append(p.AggregateIds, a.AggregateID)
+		p.Versions = append(p.Versions, a.Version)
+	}
+	err = pool.InTx(ctx, func(q *db.Queries) error {
+		if err := errors.Join(q.OutboxLock(ctx), q.PlanByIndex(ctx)); err != nil {
+			return err
+		}
+		n, err = q.OutboxReplay(ctx, p)
+		return err
+	})
+	return n, err
 }
 
 // Unpark releases an aggregate whose first unpublished event was parked, and reports whether it was.

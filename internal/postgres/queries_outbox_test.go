@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"example.com/payonce/db"
 )
 
@@ -63,6 +65,17 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 	t.Parallel()
 	lease := func(change func(p *db.OutboxLeaseParams)) any {
 		return but(db.OutboxLeaseParams{FromLease: 104, Lease: time.Minute, HeadsMax: 99, RunMax: 9}, change)
+	}
+	replayed := func(since, until, firsts string) db.OutboxReplayParams {
+		p := db.OutboxReplayParams{Since: at(since), Until: at(until)}
+		for first := range strings.FieldsSeq(firsts) {
+			part := strings.Split(first, "/")
+			version, err := strconv.ParseInt(part[2], 10, 64)
+			require.NoError(t, err)
+			p.TenantIds, p.AggregateIds = append(p.TenantIds, part[0]), append(p.AggregateIds, part[1])
+			p.Versions = append(p.Versions, version)
+		}
+		return p
 	}
 	checkQueries(t, outboxRows, []queryCase{
 		{rule: "InsertsEvents", query: q.OutboxAppend, with: db.OutboxAppendParams{
@@ -221,8 +234,27 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			blocked: changes outbox_events/blocked/1: attempts=0 parked_at=null
 			ready: returns 0`},
 
+		{rule: "FindsTheOldestFirst", query: q.OutboxReplayFind, each: "-7h30m/-5h -9h/-7h30m -31h/-29h", with: func(window string) any {
+			since, until, _ := strings.Cut(window, "/")
+			return db.OutboxReplayFindParams{Since: at(since), Until: at(until), LimitRows: 9}
+		}, want: `
+			-7h30m/-5h: row AggregateID=done Version=2
+			-7h30m/-5h: row twin AggregateID=done Version=3
+			-7h30m/-5h: row twin AggregateID=expired Version=1
+			-7h30m/-5h: row AggregateID=follows Version=1
+			-7h30m/-5h: row twin AggregateID=follows Version=2
+			-7h30m/-5h: row AggregateID=sending Version=1
+			-7h30m/-5h: row twin AggregateID=sending Version=2
+			-9h/-7h30m: row AggregateID=done Version=1
+			-9h/-7h30m: row twin AggregateID=done Version=2
+			-31h/-29h: row twin AggregateID=traced Version=1
+			-31h/-29h: row AggregateID=traced Version=1
+			-31h/-29h: row AggregateID=shared Version=1`},
+		{rule: "FindsAFew", query: q.OutboxReplayFind,
+			with: db.OutboxReplayFindParams{Since: at("-7h30m"), Until: at("-5h"), LimitRows: 1}, want: `
+			row AggregateID=done Version=2`},
 		{rule: "ReplaysWholeAggregates", query: q.OutboxReplay,
-			with: db.OutboxReplayParams{Since: at("-7h30m"), Until: at("-5h"), AggregatesMax: 9}, want: `
+			with: replayed("-7h30m", "-5h", "acme:eu/done/2 acme/done/3 acme/expired/1 acme/follows/2 acme/sending/2"), want: `
 			returns 7
 			changes outbox_events/done/2: published_at=null
 			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
@@ -234,55 +266,34 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			deletes outbox_leases/102
 			deletes outbox_leases/104
 			deletes outbox_leases/106`},
-		{rule: "EndsBeforeATime", query: q.OutboxReplay,
-			with: db.OutboxReplayParams{Since: at("-9h"), Until: at("-7h30m"), AggregatesMax: 9}, want: `
-			returns 5
-			changes outbox_events/done/1: published_at=null
-			changes outbox_events/done/2: published_at=null
-			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
-			changes outbox_events/twin/done/2: published_at=null
-			changes outbox_events/twin/done/3: published_at=null
-			deletes outbox_leases/102
-			deletes outbox_leases/104
-			deletes outbox_leases/106`},
-		{rule: "BeginsWithTheOldest", query: q.OutboxReplay,
-			with: db.OutboxReplayParams{Since: at("-6h30m"), Until: at("-5h"), AggregatesMax: 1}, want: `
-			returns 1
-			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
-			deletes outbox_leases/102
-			deletes outbox_leases/104
-			deletes outbox_leases/106`},
+		{rule: "LooksAtTheWindow", query: q.OutboxReplay, each: "-9h/-8h -8h/-7h30m -7h30m/-5h", with: func(window string) any {
+			since, until, _ := strings.Cut(window, "/")
+			return replayed(since, until, "acme:eu/done/1")
+		}, want: `
+			-9h/-8h: returns 0
+			-9h/-8h: deletes outbox_leases/102
+			-9h/-8h: deletes outbox_leases/104
+			-9h/-8h: deletes outbox_leases/106
+			-8h/-7h30m: returns 3
+			-8h/-7h30m: changes outbox_events/done/1: published_at=null
+			-8h/-7h30m: changes outbox_events/done/2: published_at=null
+			-8h/-7h30m: changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
+			-8h/-7h30m: deletes outbox_leases/102
+			-8h/-7h30m: deletes outbox_leases/104
+			-8h/-7h30m: deletes outbox_leases/106
+			-7h30m/-5h: returns 0
+			-7h30m/-5h: deletes outbox_leases/102
+			-7h30m/-5h: deletes outbox_leases/104
+			-7h30m/-5h: deletes outbox_leases/106`},
 		{rule: "SkipsWhatIsBeingSent", query: q.OutboxReplay,
-			with: db.OutboxReplayParams{Since: at("-6h30m"), Until: at("-5h"), AggregatesMax: 9}, want: `
-			returns 5
-			changes outbox_events/done/3: next_attempt_at=-infinity published_at=null
-			changes outbox_events/twin/expired/1: next_attempt_at=-infinity published_at=null
-			changes outbox_events/twin/follows/2: published_at=null
+			with: replayed("-31h", "-5h", "acme:eu/sending/1 acme/sending/2 acme/shared/1 acme:eu/shared/1"), want: `
+			returns 3
+			changes outbox_events/shared/1: published_at=null
 			changes outbox_events/twin/sending/2: published_at=null
 			changes outbox_events/twin/sending/3
 			deletes outbox_leases/102
 			deletes outbox_leases/104
 			deletes outbox_leases/106`},
-		{rule: "SkipsWhatIsBeingSentOfItsTenant", query: q.OutboxReplay,
-			with: db.OutboxReplayParams{Since: at("-31h"), Until: at("-29h"), AggregatesMax: 9}, want: `
-			returns 5
-			changes outbox_events/shared/1: published_at=null
-			changes outbox_events/traced/1: published_at=null
-			changes outbox_events/traced/2: published_at=null
-			changes outbox_events/traced/3: published_at=null
-			changes outbox_events/twin/traced/1: published_at=null
-			deletes outbox_leases/102
-			deletes outbox_leases/104
-			deletes outbox_leases/106`},
-		{rule: "LooksAtTheWindow", query: q.OutboxReplayLeft, each: "-9h/-8h30m -9h/-7h30m -7h30m/-5h -5h/-1h",
-			with: func(window string) any {
-				since, until, _ := strings.Cut(window, "/")
-				return db.OutboxReplayLeftParams{Since: at(since), Until: at(until)}
-			}, want: `
-			-9h/-8h30m: returns false
-			-9h/-7h30m: returns true
-			-7h30m/-5h: returns true
-			-5h/-1h: returns false`},
 		{rule: "ReadsTheClock", query: q.OutboxNow, want: `
 			row now`},
 		{rule: "CountsAndFindsTheOldest", query: q.OutboxStats, want: `
