@@ -40,8 +40,8 @@ CREATE TRIGGER order_contents_are_immutable AFTER UPDATE OF items ON orders FOR 
     EXECUTE FUNCTION refuse_write('what an order contains never changes');
 
 -- +goose StatementBegin
--- Refuses a change of what an event without data is rendered from, while there is such an event. The order's row is locked
--- here and where its events are written, so none is missed.
+-- Refuses a change of what an event without data is rendered from, while there is such an event. The order's row is
+-- locked here and where its events are written, so none is missed.
 CREATE FUNCTION refuse_while_rendered() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (

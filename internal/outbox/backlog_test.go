@@ -11,8 +11,8 @@ import (
 	"example.com/payonce/testkit/dbtest"
 )
 
-// TestRelayDrainsABacklogInOneGo: a relay that finds nothing due has published everything. What it has passed by waits for
-// the sweep, twice a second one batch.
+// TestRelayDrainsABacklogInOneGo: a relay that finds nothing due has published everything. What it has passed by waits
+// for the sweep, twice a second one batch.
 func TestRelayDrainsABacklogInOneGo(t *testing.T) {
 	t.Parallel()
 	const orders = 20_000

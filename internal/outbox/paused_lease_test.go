@@ -10,8 +10,8 @@ import (
 	"example.com/payonce/testkit/dbtest"
 )
 
-// TestPausedRelayHoldsUpNoOther: a relay that is paused, or whose network is, while it leases a batch holds the lock of all
-// relays. The server ends its session within a second.
+// TestPausedRelayHoldsUpNoOther: a relay that is paused, or whose network is, while it leases a batch holds the lock of
+// all relays. The server ends its session before the others give up.
 func TestPausedRelayHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)

@@ -9,7 +9,8 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestFeedWithADamagedRow: a feed stops before an event that cannot be rendered, and continues once its row is repaired.
+// TestFeedWithADamagedRow: a feed stops before an event that cannot be rendered, and continues once its row is
+// repaired.
 func TestFeedWithADamagedRow(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)
