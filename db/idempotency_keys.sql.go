@@ -414,7 +414,7 @@ SET lease_token = lease_token + 1,
         CASE WHEN leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 WHERE tenant_id = $3 AND key = $4 AND lease_token = $5
   AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
-RETURNING tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, traceparent, resource_id, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, lease_expirations, last_error, history, parked_at, created_at, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
+RETURNING tenant_id, key, operation, fingerprint, resource_id, request, request_id, traceparent, fingerprint_version, created_at, claim_token, lease_token, leased_until, next_attempt_at, attempts, lease_expirations, last_error, parked_at, history, recovery_point, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
 `
 
 type KeyTakeOverParams struct {
@@ -430,12 +430,12 @@ type KeyTakeOverRow struct {
 	Key                string
 	Operation          string
 	Fingerprint        []byte
-	FingerprintVersion int16
+	ResourceID         string
 	Request            []byte
 	RequestID          string
 	Traceparent        *string
-	ResourceID         string
-	RecoveryPoint      string
+	FingerprintVersion int16
+	CreatedAt          time.Time
 	ClaimToken         uuid.UUID
 	LeaseToken         int64
 	LeasedUntil        time.Time
@@ -443,9 +443,9 @@ type KeyTakeOverRow struct {
 	Attempts           int32
 	LeaseExpirations   int32
 	LastError          *string
-	History            []string
 	ParkedAt           *time.Time
-	CreatedAt          time.Time
+	History            []string
+	RecoveryPoint      string
 	FinishedAt         *time.Time
 	AnswerVersion      *int16
 	AnswerStatus       *int16
@@ -471,12 +471,12 @@ func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTa
 		&i.Key,
 		&i.Operation,
 		&i.Fingerprint,
-		&i.FingerprintVersion,
+		&i.ResourceID,
 		&i.Request,
 		&i.RequestID,
 		&i.Traceparent,
-		&i.ResourceID,
-		&i.RecoveryPoint,
+		&i.FingerprintVersion,
+		&i.CreatedAt,
 		&i.ClaimToken,
 		&i.LeaseToken,
 		&i.LeasedUntil,
@@ -484,9 +484,9 @@ func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTa
 		&i.Attempts,
 		&i.LeaseExpirations,
 		&i.LastError,
-		&i.History,
 		&i.ParkedAt,
-		&i.CreatedAt,
+		&i.History,
+		&i.RecoveryPoint,
 		&i.FinishedAt,
 		&i.AnswerVersion,
 		&i.AnswerStatus,
@@ -519,7 +519,7 @@ SET lease_token = k.lease_token + 1,
         CASE WHEN k.leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 FROM due
 WHERE k.tenant_id = due.tenant_id AND k.key = due.key
-RETURNING k.tenant_id, k.key, k.operation, k.fingerprint, k.fingerprint_version, k.request, k.request_id, k.traceparent, k.resource_id, k.recovery_point, k.claim_token, k.lease_token, k.leased_until, k.next_attempt_at, k.attempts, k.lease_expirations, k.last_error, k.history, k.parked_at, k.created_at, k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body, k.answer_dropped_at, extract(epoch FROM clock_timestamp() - k.created_at)::float8 AS age_seconds
+RETURNING k.tenant_id, k.key, k.operation, k.fingerprint, k.resource_id, k.request, k.request_id, k.traceparent, k.fingerprint_version, k.created_at, k.claim_token, k.lease_token, k.leased_until, k.next_attempt_at, k.attempts, k.lease_expirations, k.last_error, k.parked_at, k.history, k.recovery_point, k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body, k.answer_dropped_at, extract(epoch FROM clock_timestamp() - k.created_at)::float8 AS age_seconds
 `
 
 type KeyTakeOverDueParams struct {
@@ -533,12 +533,12 @@ type KeyTakeOverDueRow struct {
 	Key                string
 	Operation          string
 	Fingerprint        []byte
-	FingerprintVersion int16
+	ResourceID         string
 	Request            []byte
 	RequestID          string
 	Traceparent        *string
-	ResourceID         string
-	RecoveryPoint      string
+	FingerprintVersion int16
+	CreatedAt          time.Time
 	ClaimToken         uuid.UUID
 	LeaseToken         int64
 	LeasedUntil        time.Time
@@ -546,9 +546,9 @@ type KeyTakeOverDueRow struct {
 	Attempts           int32
 	LeaseExpirations   int32
 	LastError          *string
-	History            []string
 	ParkedAt           *time.Time
-	CreatedAt          time.Time
+	History            []string
+	RecoveryPoint      string
 	FinishedAt         *time.Time
 	AnswerVersion      *int16
 	AnswerStatus       *int16
@@ -573,12 +573,12 @@ func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) 
 			&i.Key,
 			&i.Operation,
 			&i.Fingerprint,
-			&i.FingerprintVersion,
+			&i.ResourceID,
 			&i.Request,
 			&i.RequestID,
 			&i.Traceparent,
-			&i.ResourceID,
-			&i.RecoveryPoint,
+			&i.FingerprintVersion,
+			&i.CreatedAt,
 			&i.ClaimToken,
 			&i.LeaseToken,
 			&i.LeasedUntil,
@@ -586,9 +586,9 @@ func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) 
 			&i.Attempts,
 			&i.LeaseExpirations,
 			&i.LastError,
-			&i.History,
 			&i.ParkedAt,
-			&i.CreatedAt,
+			&i.History,
+			&i.RecoveryPoint,
 			&i.FinishedAt,
 			&i.AnswerVersion,
 			&i.AnswerStatus,

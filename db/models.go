@@ -1016,54 +1016,54 @@ type OperatorAction struct {
 type Order struct {
 	TenantID            string
 	ID                  string
-	Version             int64
-	Status              OrderStatus
-	AmountMinor         int64
-	AmountRefundedMinor int64
-	AmountDisputedMinor int64
 	Currency            string
 	Items               json.RawMessage
 	CustomerReference   *string
 	Metadata            json.RawMessage
-	PaymentID           *string
 	CheckoutID          *string
 	CancelingKey        *string
-	IntentsRetired      int32
 	CreatedAt           time.Time
+	AmountMinor         int64
+	AmountRefundedMinor int64
+	AmountDisputedMinor int64
+	IntentsRetired      int32
+	Status              OrderStatus
+	Version             int64
+	PaymentID           *string
 }
 
 type Payment struct {
 	TenantID             string
 	ID                   string
-	Version              int64
-	Status               PaymentStatus
-	EndedID              *string
-	Confirmable          bool
 	OrderID              string
 	IdempotencyKey       string
+	Currency             string
+	PaymentMethod        string
+	CreatedAt            time.Time
 	AmountMinor          int64
 	AmountRefundingMinor int64
 	AmountRefundedMinor  int64
 	AmountDisputedMinor  int64
-	Currency             string
-	PaymentMethod        string
 	IntentNumber         int32
+	MustBeRefunded       bool
+	IntentSpent          bool
+	CreateSentAt         *time.Time
+	ConfirmSentAt        *time.Time
 	IntentID             *string
 	LaterIntentID        *string
-	CreateSentAt         *time.Time
 	CreateRequestID      *string
-	ConfirmSentAt        *time.Time
-	ConfirmRequestID     *string
+	UpdatedAt            time.Time
+	Version              int64
+	Status               PaymentStatus
+	EndedID              *string
 	IntentClosed         bool
-	IntentSpent          bool
-	MustBeRefunded       bool
+	Confirmable          bool
+	ConfirmRequestID     *string
 	ChargeID             *string
+	NextAction           json.RawMessage
 	FailureCode          *string
 	FailureDeclineCode   *string
 	FailureMessage       *string
-	NextAction           json.RawMessage
-	CreatedAt            time.Time
-	UpdatedAt            time.Time
 }
 
 type Refund struct {

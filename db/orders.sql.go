@@ -14,7 +14,7 @@ import (
 const OrderCancel = `-- name: OrderCancel :one
 UPDATE orders SET status = 'canceled', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'open'
-RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id
 `
 
 type OrderCancelParams struct {
@@ -29,20 +29,20 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.AmountMinor,
-		&i.AmountRefundedMinor,
-		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
 		&i.Metadata,
-		&i.PaymentID,
 		&i.CheckoutID,
 		&i.CancelingKey,
-		&i.IntentsRetired,
 		&i.CreatedAt,
+		&i.AmountMinor,
+		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
+		&i.IntentsRetired,
+		&i.Status,
+		&i.Version,
+		&i.PaymentID,
 	)
 	return i, err
 }
@@ -85,7 +85,7 @@ func (q *Queries) OrderCancelBegin(ctx context.Context, arg OrderCancelBeginPara
 }
 
 const OrderGet = `-- name: OrderGet :one
-SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2
 `
 
 type OrderGetParams struct {
@@ -99,20 +99,20 @@ func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, erro
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.AmountMinor,
-		&i.AmountRefundedMinor,
-		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
 		&i.Metadata,
-		&i.PaymentID,
 		&i.CheckoutID,
 		&i.CancelingKey,
-		&i.IntentsRetired,
 		&i.CreatedAt,
+		&i.AmountMinor,
+		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
+		&i.IntentsRetired,
+		&i.Status,
+		&i.Version,
+		&i.PaymentID,
 	)
 	return i, err
 }
@@ -151,7 +151,7 @@ func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error 
 }
 
 const OrderList = `-- name: OrderList :many
-SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id FROM orders
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -175,20 +175,20 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.ID,
-			&i.Version,
-			&i.Status,
-			&i.AmountMinor,
-			&i.AmountRefundedMinor,
-			&i.AmountDisputedMinor,
 			&i.Currency,
 			&i.Items,
 			&i.CustomerReference,
 			&i.Metadata,
-			&i.PaymentID,
 			&i.CheckoutID,
 			&i.CancelingKey,
-			&i.IntentsRetired,
 			&i.CreatedAt,
+			&i.AmountMinor,
+			&i.AmountRefundedMinor,
+			&i.AmountDisputedMinor,
+			&i.IntentsRetired,
+			&i.Status,
+			&i.Version,
+			&i.PaymentID,
 		); err != nil {
 			return nil, err
 		}
@@ -201,7 +201,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 }
 
 const OrderLock = `-- name: OrderLock :one
-SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type OrderLockParams struct {
@@ -215,20 +215,20 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.AmountMinor,
-		&i.AmountRefundedMinor,
-		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
 		&i.Metadata,
-		&i.PaymentID,
 		&i.CheckoutID,
 		&i.CancelingKey,
-		&i.IntentsRetired,
 		&i.CreatedAt,
+		&i.AmountMinor,
+		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
+		&i.IntentsRetired,
+		&i.Status,
+		&i.Version,
+		&i.PaymentID,
 	)
 	return i, err
 }
@@ -236,7 +236,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 const OrderPay = `-- name: OrderPay :one
 UPDATE orders SET status = 'paid', version = version + 1, payment_id = $1
 WHERE tenant_id = $2 AND id = $3 AND status = 'open'
-RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id
 `
 
 type OrderPayParams struct {
@@ -252,20 +252,20 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.AmountMinor,
-		&i.AmountRefundedMinor,
-		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
 		&i.Metadata,
-		&i.PaymentID,
 		&i.CheckoutID,
 		&i.CancelingKey,
-		&i.IntentsRetired,
 		&i.CreatedAt,
+		&i.AmountMinor,
+		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
+		&i.IntentsRetired,
+		&i.Status,
+		&i.Version,
+		&i.PaymentID,
 	)
 	return i, err
 }

@@ -20,7 +20,7 @@ WITH asked AS MATERIALIZED (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id
         LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at,
+SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.intents_retired, o.status, o.version, o.payment_id,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
@@ -64,20 +64,20 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]Order
 			&i.Ordinal,
 			&i.Order.TenantID,
 			&i.Order.ID,
-			&i.Order.Version,
-			&i.Order.Status,
-			&i.Order.AmountMinor,
-			&i.Order.AmountRefundedMinor,
-			&i.Order.AmountDisputedMinor,
 			&i.Order.Currency,
 			&i.Order.Items,
 			&i.Order.CustomerReference,
 			&i.Order.Metadata,
-			&i.Order.PaymentID,
 			&i.Order.CheckoutID,
 			&i.Order.CancelingKey,
-			&i.Order.IntentsRetired,
 			&i.Order.CreatedAt,
+			&i.Order.AmountMinor,
+			&i.Order.AmountRefundedMinor,
+			&i.Order.AmountDisputedMinor,
+			&i.Order.IntentsRetired,
+			&i.Order.Status,
+			&i.Order.Version,
+			&i.Order.PaymentID,
 			&i.IntentNumber,
 			&i.IntentID,
 			&i.IntentClosed,
@@ -232,7 +232,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -246,35 +246,35 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.EndedID,
-		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
+		&i.Currency,
+		&i.PaymentMethod,
+		&i.CreatedAt,
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
-		&i.Currency,
-		&i.PaymentMethod,
 		&i.IntentNumber,
+		&i.MustBeRefunded,
+		&i.IntentSpent,
+		&i.CreateSentAt,
+		&i.ConfirmSentAt,
 		&i.IntentID,
 		&i.LaterIntentID,
-		&i.CreateSentAt,
 		&i.CreateRequestID,
-		&i.ConfirmSentAt,
-		&i.ConfirmRequestID,
+		&i.UpdatedAt,
+		&i.Version,
+		&i.Status,
+		&i.EndedID,
 		&i.IntentClosed,
-		&i.IntentSpent,
-		&i.MustBeRefunded,
+		&i.Confirmable,
+		&i.ConfirmRequestID,
 		&i.ChargeID,
+		&i.NextAction,
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.NextAction,
-		&i.CreatedAt,
-		&i.UpdatedAt,
 	)
 	return i, err
 }
@@ -467,7 +467,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) ([
 
 const PaymentGet = `-- name: PaymentGet :one
 
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -482,35 +482,35 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.EndedID,
-		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
+		&i.Currency,
+		&i.PaymentMethod,
+		&i.CreatedAt,
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
-		&i.Currency,
-		&i.PaymentMethod,
 		&i.IntentNumber,
+		&i.MustBeRefunded,
+		&i.IntentSpent,
+		&i.CreateSentAt,
+		&i.ConfirmSentAt,
 		&i.IntentID,
 		&i.LaterIntentID,
-		&i.CreateSentAt,
 		&i.CreateRequestID,
-		&i.ConfirmSentAt,
-		&i.ConfirmRequestID,
+		&i.UpdatedAt,
+		&i.Version,
+		&i.Status,
+		&i.EndedID,
 		&i.IntentClosed,
-		&i.IntentSpent,
-		&i.MustBeRefunded,
+		&i.Confirmable,
+		&i.ConfirmRequestID,
 		&i.ChargeID,
+		&i.NextAction,
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.NextAction,
-		&i.CreatedAt,
-		&i.UpdatedAt,
 	)
 	return i, err
 }
@@ -729,7 +729,7 @@ func (q *Queries) PaymentIntentsBefore(ctx context.Context, arg PaymentIntentsBe
 }
 
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -753,35 +753,35 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.ID,
-			&i.Version,
-			&i.Status,
-			&i.EndedID,
-			&i.Confirmable,
 			&i.OrderID,
 			&i.IdempotencyKey,
+			&i.Currency,
+			&i.PaymentMethod,
+			&i.CreatedAt,
 			&i.AmountMinor,
 			&i.AmountRefundingMinor,
 			&i.AmountRefundedMinor,
 			&i.AmountDisputedMinor,
-			&i.Currency,
-			&i.PaymentMethod,
 			&i.IntentNumber,
+			&i.MustBeRefunded,
+			&i.IntentSpent,
+			&i.CreateSentAt,
+			&i.ConfirmSentAt,
 			&i.IntentID,
 			&i.LaterIntentID,
-			&i.CreateSentAt,
 			&i.CreateRequestID,
-			&i.ConfirmSentAt,
-			&i.ConfirmRequestID,
+			&i.UpdatedAt,
+			&i.Version,
+			&i.Status,
+			&i.EndedID,
 			&i.IntentClosed,
-			&i.IntentSpent,
-			&i.MustBeRefunded,
+			&i.Confirmable,
+			&i.ConfirmRequestID,
 			&i.ChargeID,
+			&i.NextAction,
 			&i.FailureCode,
 			&i.FailureDeclineCode,
 			&i.FailureMessage,
-			&i.NextAction,
-			&i.CreatedAt,
-			&i.UpdatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -794,7 +794,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -824,35 +824,35 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.ID,
-			&i.Version,
-			&i.Status,
-			&i.EndedID,
-			&i.Confirmable,
 			&i.OrderID,
 			&i.IdempotencyKey,
+			&i.Currency,
+			&i.PaymentMethod,
+			&i.CreatedAt,
 			&i.AmountMinor,
 			&i.AmountRefundingMinor,
 			&i.AmountRefundedMinor,
 			&i.AmountDisputedMinor,
-			&i.Currency,
-			&i.PaymentMethod,
 			&i.IntentNumber,
+			&i.MustBeRefunded,
+			&i.IntentSpent,
+			&i.CreateSentAt,
+			&i.ConfirmSentAt,
 			&i.IntentID,
 			&i.LaterIntentID,
-			&i.CreateSentAt,
 			&i.CreateRequestID,
-			&i.ConfirmSentAt,
-			&i.ConfirmRequestID,
+			&i.UpdatedAt,
+			&i.Version,
+			&i.Status,
+			&i.EndedID,
 			&i.IntentClosed,
-			&i.IntentSpent,
-			&i.MustBeRefunded,
+			&i.Confirmable,
+			&i.ConfirmRequestID,
 			&i.ChargeID,
+			&i.NextAction,
 			&i.FailureCode,
 			&i.FailureDeclineCode,
 			&i.FailureMessage,
-			&i.NextAction,
-			&i.CreatedAt,
-			&i.UpdatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -865,7 +865,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND ended_id IS NULL
 `
 
@@ -881,41 +881,41 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.EndedID,
-		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
+		&i.Currency,
+		&i.PaymentMethod,
+		&i.CreatedAt,
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
-		&i.Currency,
-		&i.PaymentMethod,
 		&i.IntentNumber,
+		&i.MustBeRefunded,
+		&i.IntentSpent,
+		&i.CreateSentAt,
+		&i.ConfirmSentAt,
 		&i.IntentID,
 		&i.LaterIntentID,
-		&i.CreateSentAt,
 		&i.CreateRequestID,
-		&i.ConfirmSentAt,
-		&i.ConfirmRequestID,
+		&i.UpdatedAt,
+		&i.Version,
+		&i.Status,
+		&i.EndedID,
 		&i.IntentClosed,
-		&i.IntentSpent,
-		&i.MustBeRefunded,
+		&i.Confirmable,
+		&i.ConfirmRequestID,
 		&i.ChargeID,
+		&i.NextAction,
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.NextAction,
-		&i.CreatedAt,
-		&i.UpdatedAt,
 	)
 	return i, err
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -929,35 +929,35 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.EndedID,
-		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
+		&i.Currency,
+		&i.PaymentMethod,
+		&i.CreatedAt,
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
-		&i.Currency,
-		&i.PaymentMethod,
 		&i.IntentNumber,
+		&i.MustBeRefunded,
+		&i.IntentSpent,
+		&i.CreateSentAt,
+		&i.ConfirmSentAt,
 		&i.IntentID,
 		&i.LaterIntentID,
-		&i.CreateSentAt,
 		&i.CreateRequestID,
-		&i.ConfirmSentAt,
-		&i.ConfirmRequestID,
+		&i.UpdatedAt,
+		&i.Version,
+		&i.Status,
+		&i.EndedID,
 		&i.IntentClosed,
-		&i.IntentSpent,
-		&i.MustBeRefunded,
+		&i.Confirmable,
+		&i.ConfirmRequestID,
 		&i.ChargeID,
+		&i.NextAction,
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.NextAction,
-		&i.CreatedAt,
-		&i.UpdatedAt,
 	)
 	return i, err
 }
@@ -986,7 +986,7 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY ended_id IS NULL DESC, id DESC LIMIT 1
 `
@@ -1004,35 +1004,35 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.EndedID,
-		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
+		&i.Currency,
+		&i.PaymentMethod,
+		&i.CreatedAt,
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
-		&i.Currency,
-		&i.PaymentMethod,
 		&i.IntentNumber,
+		&i.MustBeRefunded,
+		&i.IntentSpent,
+		&i.CreateSentAt,
+		&i.ConfirmSentAt,
 		&i.IntentID,
 		&i.LaterIntentID,
-		&i.CreateSentAt,
 		&i.CreateRequestID,
-		&i.ConfirmSentAt,
-		&i.ConfirmRequestID,
+		&i.UpdatedAt,
+		&i.Version,
+		&i.Status,
+		&i.EndedID,
 		&i.IntentClosed,
-		&i.IntentSpent,
-		&i.MustBeRefunded,
+		&i.Confirmable,
+		&i.ConfirmRequestID,
 		&i.ChargeID,
+		&i.NextAction,
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.NextAction,
-		&i.CreatedAt,
-		&i.UpdatedAt,
 	)
 	return i, err
 }
@@ -1041,7 +1041,7 @@ const PaymentOfIntentElsewhere = `-- name: PaymentOfIntentElsewhere :many
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.ended_id, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.later_intent_id, q.create_sent_at, q.create_request_id, q.confirm_sent_at, q.confirm_request_id, q.intent_closed, q.intent_spent, q.must_be_refunded, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
+    SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.must_be_refunded, q.intent_spent, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.intent_id = $2
       AND (q.tenant_id, q.order_id) <> ($3::text, $4::text)
@@ -1103,7 +1103,7 @@ SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     failure_code = $5, failure_decline_code = $6,
     failure_message = $7, next_action = $8
 WHERE tenant_id = $9 AND id = $10 AND version = $11
-RETURNING tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
+RETURNING tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message
 `
 
 type PaymentSettleParams struct {
@@ -1139,41 +1139,41 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 	err := row.Scan(
 		&i.TenantID,
 		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.EndedID,
-		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
+		&i.Currency,
+		&i.PaymentMethod,
+		&i.CreatedAt,
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
-		&i.Currency,
-		&i.PaymentMethod,
 		&i.IntentNumber,
+		&i.MustBeRefunded,
+		&i.IntentSpent,
+		&i.CreateSentAt,
+		&i.ConfirmSentAt,
 		&i.IntentID,
 		&i.LaterIntentID,
-		&i.CreateSentAt,
 		&i.CreateRequestID,
-		&i.ConfirmSentAt,
-		&i.ConfirmRequestID,
+		&i.UpdatedAt,
+		&i.Version,
+		&i.Status,
+		&i.EndedID,
 		&i.IntentClosed,
-		&i.IntentSpent,
-		&i.MustBeRefunded,
+		&i.Confirmable,
+		&i.ConfirmRequestID,
 		&i.ChargeID,
+		&i.NextAction,
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.NextAction,
-		&i.CreatedAt,
-		&i.UpdatedAt,
 	)
 	return i, err
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.create_sent_at, p.create_request_id, p.confirm_sent_at, p.confirm_request_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.must_be_refunded, p.intent_spent, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.intents_retired, o.status, o.version, o.payment_id, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -1197,51 +1197,51 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 	err := row.Scan(
 		&i.Payment.TenantID,
 		&i.Payment.ID,
-		&i.Payment.Version,
-		&i.Payment.Status,
-		&i.Payment.EndedID,
-		&i.Payment.Confirmable,
 		&i.Payment.OrderID,
 		&i.Payment.IdempotencyKey,
+		&i.Payment.Currency,
+		&i.Payment.PaymentMethod,
+		&i.Payment.CreatedAt,
 		&i.Payment.AmountMinor,
 		&i.Payment.AmountRefundingMinor,
 		&i.Payment.AmountRefundedMinor,
 		&i.Payment.AmountDisputedMinor,
-		&i.Payment.Currency,
-		&i.Payment.PaymentMethod,
 		&i.Payment.IntentNumber,
+		&i.Payment.MustBeRefunded,
+		&i.Payment.IntentSpent,
+		&i.Payment.CreateSentAt,
+		&i.Payment.ConfirmSentAt,
 		&i.Payment.IntentID,
 		&i.Payment.LaterIntentID,
-		&i.Payment.CreateSentAt,
 		&i.Payment.CreateRequestID,
-		&i.Payment.ConfirmSentAt,
-		&i.Payment.ConfirmRequestID,
+		&i.Payment.UpdatedAt,
+		&i.Payment.Version,
+		&i.Payment.Status,
+		&i.Payment.EndedID,
 		&i.Payment.IntentClosed,
-		&i.Payment.IntentSpent,
-		&i.Payment.MustBeRefunded,
+		&i.Payment.Confirmable,
+		&i.Payment.ConfirmRequestID,
 		&i.Payment.ChargeID,
+		&i.Payment.NextAction,
 		&i.Payment.FailureCode,
 		&i.Payment.FailureDeclineCode,
 		&i.Payment.FailureMessage,
-		&i.Payment.NextAction,
-		&i.Payment.CreatedAt,
-		&i.Payment.UpdatedAt,
 		&i.Order.TenantID,
 		&i.Order.ID,
-		&i.Order.Version,
-		&i.Order.Status,
-		&i.Order.AmountMinor,
-		&i.Order.AmountRefundedMinor,
-		&i.Order.AmountDisputedMinor,
 		&i.Order.Currency,
 		&i.Order.Items,
 		&i.Order.CustomerReference,
 		&i.Order.Metadata,
-		&i.Order.PaymentID,
 		&i.Order.CheckoutID,
 		&i.Order.CancelingKey,
-		&i.Order.IntentsRetired,
 		&i.Order.CreatedAt,
+		&i.Order.AmountMinor,
+		&i.Order.AmountRefundedMinor,
+		&i.Order.AmountDisputedMinor,
+		&i.Order.IntentsRetired,
+		&i.Order.Status,
+		&i.Order.Version,
+		&i.Order.PaymentID,
 		&i.StatusSeconds,
 	)
 	return i, err

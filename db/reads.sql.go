@@ -15,7 +15,7 @@ WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.tenant_id, a.id
     FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at
+SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.intents_retired, o.status, o.version, o.payment_id
 FROM asked
 JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.id
 `
@@ -45,20 +45,20 @@ func (q *Queries) OrdersRead(ctx context.Context, arg OrdersReadParams) ([]Order
 			&i.Ordinal,
 			&i.Order.TenantID,
 			&i.Order.ID,
-			&i.Order.Version,
-			&i.Order.Status,
-			&i.Order.AmountMinor,
-			&i.Order.AmountRefundedMinor,
-			&i.Order.AmountDisputedMinor,
 			&i.Order.Currency,
 			&i.Order.Items,
 			&i.Order.CustomerReference,
 			&i.Order.Metadata,
-			&i.Order.PaymentID,
 			&i.Order.CheckoutID,
 			&i.Order.CancelingKey,
-			&i.Order.IntentsRetired,
 			&i.Order.CreatedAt,
+			&i.Order.AmountMinor,
+			&i.Order.AmountRefundedMinor,
+			&i.Order.AmountDisputedMinor,
+			&i.Order.IntentsRetired,
+			&i.Order.Status,
+			&i.Order.Version,
+			&i.Order.PaymentID,
 		); err != nil {
 			return nil, err
 		}
@@ -75,7 +75,7 @@ WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.tenant_id, a.id
     FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.create_sent_at, p.create_request_id, p.confirm_sent_at, p.confirm_request_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at
+SELECT asked.ordinal::integer AS ordinal, p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.must_be_refunded, p.intent_spent, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message
 FROM asked
 JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.id
 `
@@ -103,35 +103,35 @@ func (q *Queries) PaymentsRead(ctx context.Context, arg PaymentsReadParams) ([]P
 			&i.Ordinal,
 			&i.Payment.TenantID,
 			&i.Payment.ID,
-			&i.Payment.Version,
-			&i.Payment.Status,
-			&i.Payment.EndedID,
-			&i.Payment.Confirmable,
 			&i.Payment.OrderID,
 			&i.Payment.IdempotencyKey,
+			&i.Payment.Currency,
+			&i.Payment.PaymentMethod,
+			&i.Payment.CreatedAt,
 			&i.Payment.AmountMinor,
 			&i.Payment.AmountRefundingMinor,
 			&i.Payment.AmountRefundedMinor,
 			&i.Payment.AmountDisputedMinor,
-			&i.Payment.Currency,
-			&i.Payment.PaymentMethod,
 			&i.Payment.IntentNumber,
+			&i.Payment.MustBeRefunded,
+			&i.Payment.IntentSpent,
+			&i.Payment.CreateSentAt,
+			&i.Payment.ConfirmSentAt,
 			&i.Payment.IntentID,
 			&i.Payment.LaterIntentID,
-			&i.Payment.CreateSentAt,
 			&i.Payment.CreateRequestID,
-			&i.Payment.ConfirmSentAt,
-			&i.Payment.ConfirmRequestID,
+			&i.Payment.UpdatedAt,
+			&i.Payment.Version,
+			&i.Payment.Status,
+			&i.Payment.EndedID,
 			&i.Payment.IntentClosed,
-			&i.Payment.IntentSpent,
-			&i.Payment.MustBeRefunded,
+			&i.Payment.Confirmable,
+			&i.Payment.ConfirmRequestID,
 			&i.Payment.ChargeID,
+			&i.Payment.NextAction,
 			&i.Payment.FailureCode,
 			&i.Payment.FailureDeclineCode,
 			&i.Payment.FailureMessage,
-			&i.Payment.NextAction,
-			&i.Payment.CreatedAt,
-			&i.Payment.UpdatedAt,
 		); err != nil {
 			return nil, err
 		}

@@ -45,18 +45,25 @@ END $$;
 -- finished, a tombstone when the response has expired. Package idempotency writes the row; so do the three payment
 -- phases (payments.sql), which check the same fencing token. The reaper drops responses and, years later, deletes
 -- tombstones. Nothing deletes an unfinished key.
+--
+-- The order of the columns, here and of orders and payments, saves WAL. An update of a row within its page logs the new
+-- row without what it has in common with the old one at the beginning and at the end (log_heap_update in PostgreSQL's
+-- heapam.c); a value in place of a null shifts what comes after it. So the columns that the statements of a payment
+-- change are the last ones, and those that change together are adjacent (TestColumnsThatChangeAreLast). Before them,
+-- text comes first and columns of a fixed width follow one another, as each change from text to a number or a time may
+-- leave a gap for alignment. A new column that never changes goes before the first number or time, or among them.
 CREATE TABLE idempotency_keys (
     tenant_id           text COLLATE "C" NOT NULL,
     key                 text COLLATE "C" NOT NULL,
     operation           text        NOT NULL,
     fingerprint         bytea       NOT NULL,
-    fingerprint_version smallint    NOT NULL,
+    resource_id         text COLLATE "C" NOT NULL,
     -- The validated request, encoded again: the input of the completer. Null for a payment, whose row has all of it.
     request             bytea,
     request_id          text        NOT NULL, -- the first request's Request-Id, which a stored problem repeats
     traceparent         text,                 -- the first request's W3C trace context, which a takeover links to
-    resource_id         text COLLATE "C" NOT NULL,
-    recovery_point      text        NOT NULL,
+    fingerprint_version smallint    NOT NULL,
+    created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     claim_token         uuid        NOT NULL, -- chosen by the holder: identifies its claim after a lost COMMIT
     lease_token         bigint      NOT NULL DEFAULT 1, -- the fencing token
     leased_until        timestamptz NOT NULL, -- -infinity: the claim was released
@@ -64,10 +71,10 @@ CREATE TABLE idempotency_keys (
     attempts            integer     NOT NULL DEFAULT 1,
     lease_expirations   integer     NOT NULL DEFAULT 0, -- takeovers after a lease ran out: its holder exited or hung
     last_error          text,
+    parked_at           timestamptz,          -- set aside for an operator
     -- "<lease token> <recovery point> <time>" for each phase and takeover since the second holder, for operators
     history             text[]      NOT NULL DEFAULT '{}',
-    parked_at           timestamptz,          -- set aside for an operator
-    created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    recovery_point      text        NOT NULL,
     finished_at         timestamptz,
     answer_version      smallint,
     answer_status       smallint,

@@ -3,27 +3,27 @@
 CREATE TYPE order_status AS ENUM ('open', 'paid', 'canceled', 'partially_refunded', 'refunded');
 
 -- An order states what is to be paid. Payments of one order wait for its row lock. Package payments inserts and updates
--- orders. Nothing deletes an order.
+-- orders. Nothing deletes an order. The columns that change are last (see idempotency_keys).
 CREATE TABLE orders (
     tenant_id             text COLLATE "C" NOT NULL,
     id                    text COLLATE "C" NOT NULL,
-    version               bigint       NOT NULL DEFAULT 1,
-    status                order_status NOT NULL DEFAULT 'open',
+    currency              text         NOT NULL,
+    items                 jsonb        NOT NULL,
+    customer_reference    text,
+    metadata              jsonb        NOT NULL DEFAULT '{}',
+    checkout_id           text COLLATE "C", -- the checkout that made the order; only that checkout may pay it
+    canceling_key         text COLLATE "C", -- the key of a cancel in progress: no payment may start
+    created_at            timestamptz  NOT NULL,
     amount_minor          bigint       NOT NULL,
     amount_refunded_minor bigint       NOT NULL DEFAULT 0,
     -- Withdrawn by disputes and not given back. Several disputes may withdraw more than was paid, so it has no upper
     -- bound.
     amount_disputed_minor bigint       NOT NULL DEFAULT 0,
-    currency              text         NOT NULL,
-    items                 jsonb        NOT NULL,
-    customer_reference    text,
-    metadata              jsonb        NOT NULL DEFAULT '{}',
-    payment_id            text COLLATE "C", -- the payment that succeeded
-    checkout_id           text COLLATE "C", -- the checkout that made the order; only that checkout may pay it
-    canceling_key         text COLLATE "C", -- the key of a cancel in progress: no payment may start
     -- No new payment uses one of the order's first so many PaymentIntents: they are closed, or being canceled.
     intents_retired       integer      NOT NULL DEFAULT 0,
-    created_at            timestamptz  NOT NULL,
+    status                order_status NOT NULL DEFAULT 'open',
+    version               bigint       NOT NULL DEFAULT 1,
+    payment_id            text COLLATE "C", -- the payment that succeeded
     PRIMARY KEY (tenant_id, id),
     CONSTRAINT amount_is_positive CHECK (amount_minor BETWEEN 1 AND 99999999),
     CONSTRAINT currency_is_lower_case CHECK (currency ~ '^[a-z]{3}$'),
@@ -72,9 +72,40 @@ CREATE TYPE payment_status AS ENUM ('processing', 'requires_action', 'succeeded'
 
 -- A payment is one attempt to pay an order with one payment method. Consecutive payments of an order share one
 -- PaymentIntent until it is closed. Package payments inserts and updates payments. Nothing deletes a payment.
+--
+-- The columns that change are last (see idempotency_keys): those that PaymentIntentRecord sets, updated_at, which it shares
+-- with PaymentFinish, then those that PaymentFinish sets.
 CREATE TABLE payments (
     tenant_id              text COLLATE "C" NOT NULL,
     id                     text COLLATE "C" NOT NULL,
+    order_id               text COLLATE "C" NOT NULL,
+    idempotency_key        text COLLATE "C" NOT NULL,
+    currency               text           NOT NULL,
+    payment_method         text           NOT NULL,
+    created_at             timestamptz    NOT NULL,
+    amount_minor           bigint         NOT NULL,
+    amount_refunding_minor bigint         NOT NULL DEFAULT 0, -- refunds that succeeded or still may
+    amount_refunded_minor  bigint         NOT NULL DEFAULT 0, -- refunds that succeeded
+    amount_disputed_minor  bigint         NOT NULL DEFAULT 0, -- withdrawn by disputes, not given back; no upper bound
+    intent_number          integer        NOT NULL, -- counts the order's PaymentIntents from 1
+    -- The service may not keep the money: the order was canceled before it was paid, or its checkout is compensated.
+    must_be_refunded       boolean        NOT NULL DEFAULT false,
+    -- The intent was paid and pays nothing: others have given all of it back, or had changed its amount. A bank may return
+    -- to it what was given back.
+    intent_spent           boolean        NOT NULL DEFAULT false,
+    -- The first attempts of the calls that create the intent and confirm it, as far as they succeeded (stripe_calls): when
+    -- each was recorded, which is before it was sent, and the id of the request at Stripe, null until it has succeeded
+    -- and empty if Stripe named none.
+    create_sent_at         timestamptz,
+    confirm_sent_at        timestamptz,
+    intent_id              text COLLATE "C",        -- null until Stripe's response to its creation is stored
+    -- The intent, if it is not the first of its order: by it the payment is found. The first is never younger than its
+    -- payment by more than the day in which its creation may be tried again, and is found by time. An index of intent_id
+    -- would cost every payment a new entry in every index; this column does not change when a first intent is stored.
+    later_intent_id        text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN intent_number > 1 THEN intent_id END) STORED,
+    create_request_id      text,
+    updated_at             timestamptz    NOT NULL DEFAULT clock_timestamp(),
     version                bigint         NOT NULL DEFAULT 1,
     status                 payment_status NOT NULL DEFAULT 'processing',
     -- The payment's id once it has failed or been canceled. While it is null the payment occupies its order. An index that
@@ -82,46 +113,18 @@ CREATE TABLE payments (
     -- column does not change when a payment succeeds, so that update stays heap-only.
     ended_id               text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN status IN ('failed', 'canceled') THEN id END) STORED,
+    intent_closed          boolean        NOT NULL DEFAULT false, -- the next payment makes a new one
     -- Whether the PaymentIntent of a payment that has ended without success can still be paid, as far as is known here,
     -- or may hold money again. The reconciler reads such intents until that ends. False before and after a success, as
     -- above.
     confirmable            boolean        NOT NULL GENERATED ALWAYS AS (
         status IN ('failed', 'canceled') AND (NOT intent_closed OR intent_spent) AND intent_id IS NOT NULL) STORED,
-    order_id               text COLLATE "C" NOT NULL,
-    idempotency_key        text COLLATE "C" NOT NULL,
-    amount_minor           bigint         NOT NULL,
-    amount_refunding_minor bigint         NOT NULL DEFAULT 0, -- refunds that succeeded or still may
-    amount_refunded_minor  bigint         NOT NULL DEFAULT 0, -- refunds that succeeded
-    amount_disputed_minor  bigint         NOT NULL DEFAULT 0, -- withdrawn by disputes, not given back; no upper bound
-    currency               text           NOT NULL,
-    payment_method         text           NOT NULL,
-    intent_number          integer        NOT NULL, -- counts the order's PaymentIntents from 1
-    intent_id              text COLLATE "C",        -- null until Stripe's response to its creation is stored
-    -- The intent, if it is not the first of its order: by it the payment is found. The first is never younger than its
-    -- payment by more than the day in which its creation may be tried again, and is found by time. An index of intent_id
-    -- would cost every payment a new entry in every index; this column does not change when a first intent is stored.
-    later_intent_id        text COLLATE "C" GENERATED ALWAYS AS (
-        CASE WHEN intent_number > 1 THEN intent_id END) STORED,
-    -- The first attempts of the calls that create the intent and confirm it, as far as they succeeded (stripe_calls): when
-    -- each was recorded, which is before it was sent, and the id of the request at Stripe, null until it has succeeded
-    -- and empty if Stripe named none.
-    create_sent_at         timestamptz,
-    create_request_id      text,
-    confirm_sent_at        timestamptz,
     confirm_request_id     text,
-    intent_closed          boolean        NOT NULL DEFAULT false, -- the next payment makes a new one
-    -- The intent was paid and pays nothing: others have given all of it back, or had changed its amount. A bank may return
-    -- to it what was given back.
-    intent_spent           boolean        NOT NULL DEFAULT false,
-    -- The service may not keep the money: the order was canceled before it was paid, or its checkout is compensated.
-    must_be_refunded       boolean        NOT NULL DEFAULT false,
     charge_id              text COLLATE "C",
+    next_action            jsonb,
     failure_code           text,
     failure_decline_code   text,
     failure_message        text,
-    next_action            jsonb,
-    created_at             timestamptz    NOT NULL,
-    updated_at             timestamptz    NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, id),
     -- This key and the indexes below begin with the column that differs in every row. Two indexes that begin with the
     -- tenant look the same to a planner without statistics: it may choose the one of which it knows the tenant alone

@@ -79,18 +79,89 @@ func TestPaymentStaysInTheHeap(t *testing.T) {
 	require.Contains(t, used, use{"payments", "confirmable"}, "predicates were not read")
 	require.Contains(t, used, use{"orders", "id"}, "keys were not read")
 
-	set := regexp.MustCompile(`(?s)UPDATE (payments|orders|stripe_call_rows) \w\s+SET (.*?)\s(?:FROM|WHERE) `)
-	target := regexp.MustCompile(`(?:^|, |\n\s+)(\w+) = `)
 	changed := 0
-	for _, sql := range postgres.HotPath() {
-		for _, update := range set.FindAllStringSubmatch(sql, -1) {
-			for _, c := range target.FindAllStringSubmatch(update[2], -1) {
-				changed++
-				require.False(t, slices.Contains(used, use{update[1], c[1]}), "%s.%s is in an index", update[1], c[1])
-			}
+	for _, u := range updatesOfAPayment() {
+		if u.table == "idempotency_keys" {
+			continue // its last phase moves it from the completer's queue to the reaper's
+		}
+		for _, c := range u.columns {
+			changed++
+			require.False(t, slices.Contains(used, use{u.table, c}), "%s.%s is in an index", u.table, c)
 		}
 	}
 	require.Greater(t, changed, 20, "the statements were not read")
+}
+
+// TestColumnsThatChangeAreLast: an update of a row within its page logs what lies
+// between the first byte that changes and the last one. So what a payment's statements
+// set are the last columns of their tables, and what one of them sets is adjacent. A
+// stored generated column may be among them, as it changes with what it is made of.
+func TestColumnsThatChangeAreLast(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	type column struct {
+		Table, Name string
+		Generated   bool
+	}
+	columns := map[string][]string{} // by table
+	generated := map[string]bool{}   // by name
+	for _, c := range all[column](t, pool, `
+		SELECT c.relname AS table, a.attname AS name, a.attgenerated <> '' AS generated
+		FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+		WHERE c.relname IN ('payments', 'orders', 'idempotency_keys') AND a.attnum > 0 AND NOT a.attisdropped
+		ORDER BY a.attnum`) {
+		columns[c.Table] = append(columns[c.Table], c.Name)
+		generated[c.Name] = generated[c.Name] || c.Generated
+	}
+
+	changing := map[string][]string{"idempotency_keys": {"answer_dropped_at"}} // null while a payment runs
+	read := 0
+	for _, u := range updatesOfAPayment() {
+		if _, ok := columns[u.table]; !ok {
+			continue
+		}
+		read++
+		changing[u.table] = append(changing[u.table], u.columns...)
+		sets := func(c string) bool { return slices.Contains(u.columns, c) }
+		first := slices.IndexFunc(columns[u.table], sets)
+		between := columns[u.table][first:]
+		for last := len(between) - 1; !sets(between[last]); last-- {
+			between = between[:last]
+		}
+		for _, c := range between {
+			require.True(t, sets(c) || generated[c], "%s.%s is among columns that a statement changes: %v", u.table, c, between)
+		}
+	}
+	require.Equal(t, 5, read, "the statements were not read")
+	for table, list := range columns {
+		first := slices.IndexFunc(list, func(c string) bool { return slices.Contains(changing[table], c) })
+		for _, c := range list[first:] {
+			require.True(t, slices.Contains(changing[table], c) || generated[c],
+				"%s.%s does not change, and comes after %s, which does", table, c, list[first])
+		}
+	}
+}
+
+// updateOf is a table, and the columns of it that one statement sets.
+type updateOf struct {
+	table   string
+	columns []string
+}
+
+// updatesOfAPayment are those of the statements that a payment sends.
+func updatesOfAPayment() (list []updateOf) {
+	set := regexp.MustCompile(`(?s)UPDATE (payments|orders|stripe_call_rows|idempotency_keys) \w\s+SET (.*?)\s(?:FROM|WHERE) `)
+	target := regexp.MustCompile(`(?:^|, |\n\s+)(\w+) = `)
+	for _, sql := range postgres.HotPath() {
+		for _, m := range set.FindAllStringSubmatch(sql, -1) {
+			u := updateOf{table: m[1]}
+			for _, c := range target.FindAllStringSubmatch(m[2], -1) {
+				u.columns = append(u.columns, c[1])
+			}
+			list = append(list, u)
+		}
+	}
+	return list
 }
 
 func all[T any](t *testing.T, pool *postgres.Pool, sql string) []T {
