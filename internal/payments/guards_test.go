@@ -51,8 +51,9 @@ func guards() []guard {
 		""}}
 
 	uniquePayment := guard{name: "one payment per key", promise: world.OnePaymentPerKey, scene: duplicatePayments}
-	uniquePayment.away.sql = append([]string{`ALTER TABLE payments DROP CONSTRAINT one_payment_per_key`,
-		`DROP INDEX one_live_payment_per_order`}, uniqueKey.away.sql...)
+	unguarded := []string{`DROP INDEX one_live_payment_per_order`, `DROP TRIGGER intent_is_created_once ON payments`}
+	uniquePayment.away.sql = slices.Concat([]string{`ALTER TABLE payments DROP CONSTRAINT one_payment_per_key`}, unguarded,
+		uniqueKey.away.sql)
 	live := rewrite{"name: PaymentBegin ", `(?s)AND NOT EXISTS \(\s+SELECT FROM payments p\s.*?OFFSET 0\)`, ""}
 	uniquePayment.away.rewrite = append([]rewrite{live}, uniqueKey.away.rewrite...)
 
@@ -66,7 +67,7 @@ func guards() []guard {
 	intentKey.away.gateway = stripeKey.away.gateway
 
 	orderIndex := guard{name: "one live payment per order", promise: world.OnePaymentPerOrder, scene: manyKeys}
-	orderIndex.away.sql = []string{`DROP INDEX one_live_payment_per_order`}
+	orderIndex.away.sql = unguarded
 	orderIndex.away.rewrite = []rewrite{live}
 	return []guard{uniqueKey, uniquePayment, fence, stripeKey, intentKey, orderIndex}
 }
