@@ -3,7 +3,6 @@ package payments_test
 import (
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,13 +12,11 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestGroupCommit pays many orders at once, each by two keys of which one comes
-// twice, while commits are shared, and loses the answer of a shared one.
-func TestGroupCommit(t *testing.T) {
+// TestOrdersPaidTwiceInBatches pays many orders at once, each under two keys, the first of which is sent twice. Some
+// payments share a statement and its commit; in all runs but the first, the response to a statement is lost.
+func TestOrdersPaidTwiceInBatches(t *testing.T) {
 	t.Parallel()
 	const orders = 16
-	var shared atomic.Int64 // commits that were not needed
-	t.Cleanup(func() { require.Positive(t, shared.Load(), "no commit was shared, so nothing was shown") })
 	for _, lost := range []string{"", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish"} {
 		t.Run("Lost"+lost, func(t *testing.T) {
 			t.Parallel()
@@ -33,10 +30,7 @@ func TestGroupCommit(t *testing.T) {
 			if lost != "" {
 				cut = proxy.After("name: " + lost + " ")
 			}
-			key := func(i int) string {
-				return fmt.Sprintf("order-%d-tab-%d", i/3,
-					i%3/2)
-			} // the first tab clicks twice
+			key := func(i int) string { return fmt.Sprintf("order-%d-tab-%d", i/3, i%3/2) } // the first tab clicks twice
 			answers := world.Together(3*orders,
 				func(i int) world.Answer { return api.Pay(key(i), all[i/3], "pm_card_visa") })
 			paidBy := map[string]string{}
@@ -53,8 +47,8 @@ func TestGroupCommit(t *testing.T) {
 			if cut != nil {
 				require.True(t, cut.HasFired())
 			}
-			shared.Add(int64(2*orders - w.Count(`SELECT count(DISTINCT xmin::text) FROM outbox_events
-				WHERE type LIKE 'payment.%'`))) // of T1 and T2, and of nobody else
+			commits := w.Count(`SELECT count(DISTINCT xmin::text) FROM outbox_events WHERE type LIKE 'payment.%'`)
+			require.Less(t, commits, 2*orders, "no payments shared the commit of a T1 or T2, so this run shows nothing")
 		})
 	}
 }

@@ -36,7 +36,7 @@ func (s cancels) beginOrder(
 	if !ids.Is(ids.Order, id) {
 		return nil, idempotency.Answer{}, ErrNotFound
 	}
-	target, err := s.batched.orderToPay.Do(ctx, orderKey{r.TenantID, id})
+	target, err := s.statements.OrderToPay.Do(ctx, orderKey{r.TenantID, id})
 	if err != nil {
 		return nil, idempotency.Answer{}, notFound(err, "read order %s", id)
 	}
@@ -78,7 +78,7 @@ func (s cancels) beginOrder(
 
 // runOrder cancels the order's PaymentIntent first, and then the order.
 func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
-	target, err := s.batched.orderToPay.Do(ctx, orderKey{c.TenantID, c.ResourceID})
+	target, err := s.statements.OrderToPay.Do(ctx, orderKey{c.TenantID, c.ResourceID})
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("read order %s: %w", c.ResourceID, err)
 	}

@@ -32,6 +32,9 @@
 // Start with payment.go, the payment's life on one screen.
 //
 //	payment.go                  a payment in which nothing goes wrong
+//	batches.go                  its statements over arrays, each named after its query in
+//	                            db/queries/payments.sql: the rows of concurrent requests
+//	                            as one (postgres.Batched)
 //	payment_resume.go           what is reached only when a call was sent before
 //	refund.go, refund_begin,    a refund: what it is, its first phase, the run,
 //	refund_run, refund_finish   its end
@@ -40,6 +43,7 @@
 //	cancel.go, cancel_intent    canceling an order or a payment, and its intent
 //	orders.go                   orders
 //	objects.go, reads.go        what the API shows, and the GET endpoints
+//	events.go                   events, and the data of those that are stored without it
 //	webhook.go                  Stripe's events
 //
 //	service.go, operations.go   the Service, its errors, the table of operations

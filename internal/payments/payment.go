@@ -76,7 +76,7 @@ func (s *Service) beginPayment(
 	ctx context.Context, req idempotency.Request,
 ) (*idempotency.Claim, idempotency.Answer, error) {
 	asked := idempotency.Decode[PayRequest](req.Body)
-	target, err := s.batched.orderToPay.Do(ctx, orderKey{req.TenantID, asked.OrderID})
+	target, err := s.statements.OrderToPay.Do(ctx, orderKey{req.TenantID, asked.OrderID})
 	if err != nil {
 		return nil, idempotency.Answer{}, notFound(err, "read order %s", asked.OrderID)
 	}
@@ -94,7 +94,7 @@ func (s *Service) beginPayment(
 	p := r.Payment
 	point := r.firstPoint()
 	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(n idempotency.New) error {
-		_, err := s.batched.begin.Do(ctx, beginRow{
+		_, err := s.statements.PaymentBegin.Do(ctx, beginRow{
 			Request: req, Claim: n, Payment: p, Event: PaymentEvent("payment.created", p).Data,
 			Traceparent: tracing.Traceparent(ctx),
 		})
@@ -238,7 +238,7 @@ func (s *Service) recordIntent(
 ) error {
 	create := r.createCall()
 	err := c.Statement(ctx, point, func() error {
-		_, err := s.batched.record.Do(ctx, recordRow{
+		_, err := s.statements.PaymentIntentRecord.Do(ctx, recordRow{
 			Claim: c, Point: point, PaymentID: r.Payment.ID, OrderID: r.Payment.OrderID, IntentID: out.Intent.ID,
 			StripeRequestID: out.RequestID, Create: create,
 		})
@@ -312,7 +312,7 @@ func (s *Service) finish(
 	answer := s.finalAnswer(shown, e, c.RequestID)
 	err := c.FinishStatement(ctx, answer, func(a idempotency.Encoded) error {
 		row.Answer = a
-		_, err := s.batched.finish.Do(ctx, row)
+		_, err := s.statements.PaymentFinish.Do(ctx, row)
 		if errors.Is(err, postgres.ErrNoRows) {
 			if moved := s.whyNotFinished(ctx, c, r); moved != nil {
 				return moved

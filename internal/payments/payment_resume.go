@@ -401,7 +401,7 @@ func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orde
 	if found.State != idempotency.Fresh {
 		return idempotency.ErrTaken
 	}
-	now, err := s.batched.orderToPay.Do(ctx, orderKey{r.TenantID, orderID})
+	now, err := s.statements.OrderToPay.Do(ctx, orderKey{r.TenantID, orderID})
 	if err != nil {
 		return notFound(err, "read order %s", orderID)
 	}

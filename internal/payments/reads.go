@@ -10,47 +10,33 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// reads are the statements that read objects for clients, many of which ask at the same time for the outcome of a
-// payment.
-type reads struct {
-	orders   *postgres.Batched[objectKey, db.Order]
-	payments *postgres.Batched[objectKey, db.Payment]
-	refunds  *postgres.Batched[objectKey, db.Refund]
-}
+// Many clients ask at the same time for the outcome of a payment, so the reads of one object run in batches.
 
 // objectKey names an object of a tenant.
 type objectKey struct{ tenantID, id string }
 
-func newReads(pool *postgres.Pool) reads {
-	return reads{
-		orders: newRead(pool, func(
-			ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, db.Order),
-		) error {
-			rows, err := q.OrdersRead(ctx, db.OrdersReadParams{TenantIds: tenants, Ids: ids})
-			for _, row := range rows {
-				done(row.Ordinal, row.Order)
-			}
-			return err
-		}),
-		payments: newRead(pool, func(
-			ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, db.Payment),
-		) error {
-			rows, err := q.PaymentsRead(ctx, db.PaymentsReadParams{TenantIds: tenants, Ids: ids})
-			for _, row := range rows {
-				done(row.Ordinal, row.Payment)
-			}
-			return err
-		}),
-		refunds: newRead(pool, func(
-			ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, db.Refund),
-		) error {
-			rows, err := q.RefundsRead(ctx, db.RefundsReadParams{TenantIds: tenants, Ids: ids})
-			for _, row := range rows {
-				done(row.Ordinal, row.Refund)
-			}
-			return err
-		}),
+func runOrdersRead(ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, db.Order)) error {
+	rows, err := q.OrdersRead(ctx, db.OrdersReadParams{TenantIds: tenants, Ids: ids})
+	for _, row := range rows {
+		done(row.Ordinal, row.Order)
 	}
+	return err
+}
+
+func runPaymentsRead(ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, db.Payment)) error {
+	rows, err := q.PaymentsRead(ctx, db.PaymentsReadParams{TenantIds: tenants, Ids: ids})
+	for _, row := range rows {
+		done(row.Ordinal, row.Payment)
+	}
+	return err
+}
+
+func runRefundsRead(ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, db.Refund)) error {
+	rows, err := q.RefundsRead(ctx, db.RefundsReadParams{TenantIds: tenants, Ids: ids})
+	for _, row := range rows {
+		done(row.Ordinal, row.Refund)
+	}
+	return err
 }
 
 func newRead[Object any](
@@ -74,7 +60,7 @@ func (s *Service) GetOrder(ctx context.Context, tenantID, id string) (Order, err
 	if !ids.Is(ids.Order, id) {
 		return Order{}, ErrNotFound
 	}
-	row, err := s.reads.orders.Do(ctx, objectKey{tenantID, id})
+	row, err := s.statements.OrdersRead.Do(ctx, objectKey{tenantID, id})
 	if err != nil {
 		return Order{}, notFound(err, "get order %s", id)
 	}
@@ -103,7 +89,7 @@ func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment,
 	if !ids.Is(ids.Payment, id) {
 		return Payment{}, ErrNotFound
 	}
-	row, err := s.reads.payments.Do(ctx, objectKey{tenantID, id})
+	row, err := s.statements.PaymentsRead.Do(ctx, objectKey{tenantID, id})
 	if err != nil {
 		return Payment{}, notFound(err, "get payment %s", id)
 	}
@@ -152,7 +138,7 @@ func (s *Service) GetRefund(ctx context.Context, tenantID, id string) (Refund, e
 	if !ids.Is(ids.Refund, id) {
 		return Refund{}, ErrNotFound
 	}
-	row, err := s.reads.refunds.Do(ctx, objectKey{tenantID, id})
+	row, err := s.statements.RefundsRead.Do(ctx, objectKey{tenantID, id})
 	if err != nil {
 		return Refund{}, notFound(err, "get refund %s", id)
 	}

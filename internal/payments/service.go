@@ -69,14 +69,13 @@ type Options struct {
 
 // Service carries out what the API offers. It holds no state of its own.
 type Service struct {
-	pool    *postgres.Pool
-	keys    *idempotency.Store
-	gateway Gateway
-	calls   calls.Recorder
-	answers Answers
-	o       Options
-	batched statements
-	reads   reads
+	pool       *postgres.Pool
+	keys       *idempotency.Store
+	gateway    Gateway
+	calls      calls.Recorder
+	answers    Answers
+	o          Options
+	statements statements
 }
 
 // New returns the service. It starts nothing.
@@ -86,7 +85,7 @@ func New(pool *postgres.Pool, keys *idempotency.Store, gateway Gateway, answers 
 	}
 	return &Service{
 		pool: pool, keys: keys, gateway: gateway, calls: calls.NewRecorder(pool), answers: answers, o: o,
-		batched: newStatements(pool), reads: newReads(pool),
+		statements: newStatements(pool),
 	}
 }
 

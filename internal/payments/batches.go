@@ -12,22 +12,27 @@ import (
 // The statements of a payment are over arrays (db/queries/payments.sql): here each row of Go becomes an element of each
 // array. Two rows of one order never share a batch, and rows are locked in the order of their orders.
 
-// statements are the batched statements of a payment.
+// statements are those that run in batches. Each field is named after its query in db/queries: the four of a payment in
+// payments.sql, and the reads of one object (reads.go) in reads.sql.
 type statements struct {
-	orderToPay *postgres.Batched[orderKey, db.OrderToPayRow]
-	begin      *postgres.Batched[beginRow, struct{}]
-	record     *postgres.Batched[recordRow, struct{}]
-	finish     *postgres.Batched[finishRow, struct{}]
+	OrderToPay          *postgres.Batched[orderKey, db.OrderToPayRow]
+	PaymentBegin        *postgres.Batched[beginRow, struct{}]
+	PaymentIntentRecord *postgres.Batched[recordRow, struct{}]
+	PaymentFinish       *postgres.Batched[finishRow, struct{}]
+
+	OrdersRead   *postgres.Batched[objectKey, db.Order]
+	PaymentsRead *postgres.Batched[objectKey, db.Payment]
+	RefundsRead  *postgres.Batched[objectKey, db.Refund]
 }
 
 func newStatements(pool *postgres.Pool) statements {
 	return statements{
-		orderToPay: postgres.NewBatched(pool, postgres.Statement[orderKey, db.OrderToPayRow]{
+		OrderToPay: postgres.NewBatched(pool, postgres.Statement[orderKey, db.OrderToPayRow]{
 			Run:    runOrderToPay,
 			Tenant: func(r *orderKey) string { return r.TenantID },
 		}),
-		begin: postgres.NewBatched(pool, postgres.Statement[beginRow, struct{}]{
-			Run:    runBegin,
+		PaymentBegin: postgres.NewBatched(pool, postgres.Statement[beginRow, struct{}]{
+			Run:    runPaymentBegin,
 			Tenant: func(r *beginRow) string { return r.Request.TenantID },
 			Locks:  func(r *beginRow) string { return r.Request.TenantID + r.Payment.OrderID },
 			Size:   func(r *beginRow) int { return len(r.Event) },
@@ -36,17 +41,20 @@ func newStatements(pool *postgres.Pool) statements {
 				return err
 			},
 		}),
-		record: postgres.NewBatched(pool, postgres.Statement[recordRow, struct{}]{
-			Run:    runRecord,
+		PaymentIntentRecord: postgres.NewBatched(pool, postgres.Statement[recordRow, struct{}]{
+			Run:    runPaymentIntentRecord,
 			Tenant: func(r *recordRow) string { return r.Claim.TenantID },
 			Locks:  func(r *recordRow) string { return r.Claim.TenantID + r.OrderID },
 		}),
-		finish: postgres.NewBatched(pool, postgres.Statement[finishRow, struct{}]{
-			Run:    runFinish,
+		PaymentFinish: postgres.NewBatched(pool, postgres.Statement[finishRow, struct{}]{
+			Run:    runPaymentFinish,
 			Tenant: func(r *finishRow) string { return r.Claim.TenantID },
 			Locks:  func(r *finishRow) string { return r.Claim.TenantID + r.Before.OrderID },
 			Size:   func(r *finishRow) int { return len(r.Answer.Body) + len(r.PaymentEvent) + len(r.OrderEvent) },
 		}),
+		OrdersRead:   newRead(pool, runOrdersRead),
+		PaymentsRead: newRead(pool, runPaymentsRead),
+		RefundsRead:  newRead(pool, runRefundsRead),
 	}
 }
 
@@ -75,7 +83,7 @@ type beginRow struct {
 	Traceparent *string
 }
 
-func runBegin(ctx context.Context, q *db.Queries, rows []beginRow, done func(int32, struct{})) error {
+func runPaymentBegin(ctx context.Context, q *db.Queries, rows []beginRow, done func(int32, struct{})) error {
 	var p db.PaymentBeginParams
 	for i := range rows {
 		r := &rows[i]
@@ -114,7 +122,7 @@ type recordRow struct {
 	Create          calls.Call
 }
 
-func runRecord(ctx context.Context, q *db.Queries, rows []recordRow, done func(int32, struct{})) error {
+func runPaymentIntentRecord(ctx context.Context, q *db.Queries, rows []recordRow, done func(int32, struct{})) error {
 	var p db.PaymentIntentRecordParams
 	for i := range rows {
 		r := &rows[i]
@@ -143,7 +151,7 @@ type finishRow struct {
 	Traceparent   *string
 }
 
-func runFinish(ctx context.Context, q *db.Queries, rows []finishRow, done func(int32, struct{})) error {
+func runPaymentFinish(ctx context.Context, q *db.Queries, rows []finishRow, done func(int32, struct{})) error {
 	var p db.PaymentFinishParams
 	for i := range rows {
 		r := &rows[i]
