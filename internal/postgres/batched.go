@@ -202,7 +202,7 @@ func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
 	return batch, waiting - len(b.queue)
 }
 
-// run executes a batch and tells its members. Their contexts do not end it.
+// run executes a batch and ends the wait of its members. Their contexts do not end it.
 func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Result]) {
 	err := b.together(ctx, batch)
 	reads := b.stmt.Locks == nil
@@ -217,14 +217,14 @@ func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Res
 	if half := len(batch) / 2; half > 0 && (refuses(err) || tookTooLong(err) || unreadable) {
 		for _, rows := range [][]*member[Row, Result]{batch[:half], batch[half:]} {
 			if !timeForHalves(ctx) { // Nothing of these is written. Each runs again in the time of its caller.
-				b.tell(rows, err, true)
+				b.endWait(rows, err, true)
 				continue
 			}
 			b.run(ctx, rows)
 		}
 		return
 	}
-	b.tell(batch, err, tookTooLong(err) || serializationFailure(err))
+	b.endWait(batch, err, tookTooLong(err) || serializationFailure(err))
 }
 
 // timeForHalves reports whether a batch may be sent again. The last seconds are for its response: without one, its rows
@@ -234,8 +234,8 @@ func timeForHalves(ctx context.Context) bool {
 	return !limited || time.Until(until) > responseSlack
 }
 
-// tell ends the wait of members for a statement that returned err. If alone is set, each runs again by itself.
-func (b *Batched[Row, Result]) tell(batch []*member[Row, Result], err error, alone bool) {
+// endWait ends the wait of members for a statement that returned err. If alone is set, each runs again by itself.
+func (b *Batched[Row, Result]) endWait(batch []*member[Row, Result], err error, alone bool) {
 	b.release(batch)
 	for _, m := range batch {
 		m.err = err

@@ -211,7 +211,7 @@ func TestBatched(t *testing.T) {
 		b.idle()
 	})
 
-	t.Run("AnAnswerThatIsLostIsLostForAll", func(t *testing.T) {
+	t.Run("LostResponseIsInDoubtForEach", func(t *testing.T) {
 		t.Parallel()
 		for _, committed := range []bool{true, false} {
 			proxy, err := pgproxy.Start(dbtest.URL(t))
@@ -232,7 +232,7 @@ func TestBatched(t *testing.T) {
 		}
 	})
 
-	t.Run("AMemberThatLeavesCancelsNobody", func(t *testing.T) {
+	t.Run("CallerThatLeavesCancelsNoOther", func(t *testing.T) {
 		t.Parallel()
 		b := newBatch(t, dbtest.URL(t))
 		entered, goOn := b.hold()
@@ -254,7 +254,7 @@ func TestBatched(t *testing.T) {
 		require.Equal(t, 3, b.paid(), "its row was sent with the others")
 	})
 
-	t.Run("AMemberThatLeftBeforeIsNotSent", func(t *testing.T) {
+	t.Run("CallerThatLeftBeforeIsNotSent", func(t *testing.T) {
 		t.Parallel()
 		b := newBatch(t, dbtest.URL(t))
 		ctx, cancel := context.WithCancel(t.Context())
