@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,10 +23,20 @@ var (
 	confirmCall = regexp.MustCompile(`\.PaymentIntents\.Confirm\(`)
 )
 
+// between is what may lie between two functions of the walk that it does not name: the fields of the table of
+// operations, and for each query the queue of its batches with what it runs, in batches.go.
+var between = []string{
+	"Begin", "Run",
+	"statements.PaymentBegin", "runPaymentBegin",
+	"statements.PaymentIntentRecord", "runPaymentIntentRecord",
+	"statements.PaymentFinish", "runPaymentFinish",
+}
+
 // TestWalk: the README follows a payment through five files. Every function that it
 // names is declared in the file that it names, in that order, and is called by one
-// that the walk has named before; and the money moves where the walk says, and nowhere
-// else.
+// that the walk has named before, with nothing but what between lists in the middle;
+// payment.go names the queries that it runs; and the money moves where the walk says,
+// and nowhere else.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	w := readWalk(t)
@@ -53,6 +64,7 @@ func TestWalk(t *testing.T) {
 		calls := w.callGraph(t)
 		reached := map[string]bool{w.named[w.files[0]][0]: true}
 		named := map[string]bool{}
+		var passed []string
 		for _, file := range w.files {
 			for _, name := range w.named[file] {
 				named[name] = true
@@ -63,10 +75,26 @@ func TestWalk(t *testing.T) {
 				if i == 0 && j == 0 {
 					continue
 				}
-				require.True(t, reachable(calls, reached, named, name),
-					"%s: %s is called by none that the walk names before", file, name)
+				path, ok := pathTo(calls, reached, named, name)
+				require.True(t, ok, "%s: %s is called by none that the walk names before", file, name)
+				require.Subset(t, between, path, "%s: %s is reached through these, and the walk names none of them",
+					file, name)
+				passed = append(passed, path...)
 				reached[name] = true
 			}
+		}
+		require.ElementsMatch(t, between, passed, "what lies between is listed")
+	})
+	t.Run("PaymentNamesItsQueries", func(t *testing.T) {
+		t.Parallel()
+		runs := queues(t)
+		payment, batches := w.callsIn(t, w.files[2]), w.callsIn(t, batchesFile)
+		for caller, query := range map[string]string{
+			"beginPayment": "PaymentBegin", "recordIntent": "PaymentIntentRecord", "finish": "PaymentFinish",
+		} {
+			require.Contains(t, w.named[w.files[4]], query)
+			require.Contains(t, payment[caller], "statements."+query, "%s does not name its query", caller)
+			require.Contains(t, batches[runs[query]], query, "the queue %s runs another query", query)
 		}
 	})
 	t.Run("TheMoneyMovesInConfirmIntent", func(t *testing.T) {
@@ -153,8 +181,8 @@ func parseFile(t *testing.T, file string) *ast.File {
 	return tree
 }
 
-// callGraph says what each function of the five files calls. Two calls go through
-// tables, and are read from these: the router gives a route with an operation to keyed
+// callGraph says what each function of the five files and of batches.go calls. Two calls
+// go through tables, and are read from these: the router gives a route with an operation to keyed
 // (server.go), and an operation's Begin and Run stand in the table of operations
 // (operations.go).
 func (w walk) callGraph(t *testing.T) map[string][]string {
@@ -181,28 +209,37 @@ func (w walk) callGraph(t *testing.T) map[string][]string {
 	calls["Begin"] = []string{operation[0]}
 	calls["Run"] = []string{operation[1]}
 
-	// A statement over arrays is called through its queue: s.batched.begin.Do runs runBegin, in statements.go.
-	const statements = "internal/payments/statements.go"
-	for name, called := range w.callsIn(t, statements) {
+	// A statement over arrays is called through its queue: s.statements.PaymentBegin.Do runs runPaymentBegin.
+	for name, called := range w.callsIn(t, batchesFile) {
 		calls[name] = append(calls[name], called...)
 	}
-	queues := 0
-	ast.Inspect(parseFile(t, statements), func(n ast.Node) bool {
+	for query, run := range queues(t) {
+		calls["statements."+query] = []string{run}
+	}
+	return calls
+}
+
+const batchesFile = "internal/payments/batches.go"
+
+// queues are the fields of statements, with the function that each runs.
+func queues(t *testing.T) map[string]string {
+	t.Helper()
+	runs := map[string]string{}
+	ast.Inspect(parseFile(t, batchesFile), func(n ast.Node) bool {
 		queue, ok := n.(*ast.KeyValueExpr)
 		if !ok {
 			return true
 		}
 		ast.Inspect(queue.Value, func(n ast.Node) bool {
 			if run, ok := n.(*ast.KeyValueExpr); ok && nameOf(run.Key) == "Run" {
-				queues++
-				calls["batched."+nameOf(queue.Key)] = []string{nameOf(run.Value)}
+				runs[nameOf(queue.Key)] = nameOf(run.Value)
 			}
 			return true
 		})
 		return true
 	})
-	require.GreaterOrEqual(t, queues, 4, "the queues of the statements were not read")
-	return calls
+	require.GreaterOrEqual(t, len(runs), 4, "the queues of the statements were not read")
+	return runs
 }
 
 // callsIn lists what each function of a file calls, by the names of the called.
@@ -218,7 +255,7 @@ func (walk) callsIn(t *testing.T, file string) map[string][]string {
 			if call, ok := n.(*ast.CallExpr); ok {
 				name := nameOf(call.Fun)
 				if name == "Do" {
-					name = "batched." + nameOf(call.Fun.(*ast.SelectorExpr).X)
+					name = "statements." + nameOf(call.Fun.(*ast.SelectorExpr).X)
 				}
 				if name != "" {
 					calls[f.Name.Name] = append(calls[f.Name.Name], name)
@@ -263,24 +300,26 @@ func values(t *testing.T, file, key string) (names []string) {
 	return names
 }
 
-// reachable reports whether a name is called by one of those that have been reached,
-// directly or through functions of the five files that the walk does not name.
-func reachable(calls map[string][]string, reached, named map[string]bool, name string) bool {
-	seen := map[string]bool{}
-	var follow func(string) bool
-	follow = func(caller string) bool {
-		if seen[caller] {
-			return false
-		}
-		seen[caller] = true
-		return slices.ContainsFunc(calls[caller], func(called string) bool {
-			return called == name || !named[called] && follow(called)
-		})
+// pathTo is the shortest way to a name from those that have been reached: what it passes, none of which the walk names.
+func pathTo(calls map[string][]string, reached, named map[string]bool, name string) (path []string, ok bool) {
+	type stop struct {
+		at     string
+		passed []string
 	}
-	for caller := range reached {
-		if follow(caller) {
-			return true
+	var queue []stop
+	for _, from := range slices.Sorted(maps.Keys(reached)) {
+		queue = append(queue, stop{at: from})
+	}
+	for seen := map[string]bool{}; len(queue) > 0; queue = queue[1:] {
+		for _, called := range calls[queue[0].at] {
+			switch {
+			case called == name:
+				return queue[0].passed, true
+			case !named[called] && !seen[called]:
+				seen[called] = true
+				queue = append(queue, stop{called, append(slices.Clone(queue[0].passed), called)})
+			}
 		}
 	}
-	return false
+	return nil, false
 }
