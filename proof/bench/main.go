@@ -215,7 +215,7 @@ type sample struct {
 	n      int           // operations
 	p50    time.Duration
 	p99    time.Duration
-	lag    time.Duration // p99 from an event's commit to the broker's acknowledgement
+	lag    time.Duration // p99 from an event's insert to its mark
 	memory float64       // megabytes resident at most
 	growth float64       // of memory, from the second quarter of the time to the last
 	note   string
