@@ -14,8 +14,8 @@ CREATE TABLE outbox_events (
     next_attempt_at timestamptz NOT NULL DEFAULT '-infinity', -- after a failure
     attempts        integer     NOT NULL DEFAULT 0, -- failures of this event while other events were published
     type            text        NOT NULL,
-    -- The object as the API shows it. Null: it follows from columns of the payment or order that never change, and whoever
-    -- publishes or lists the event renders it (payments.RenderEvents).
+    -- The object as the API shows it. Null: it follows from columns of the payment or order that never change, and is
+    -- rendered when the event is published or listed (payments.RenderEvents).
     data            bytea,
     traceparent     text,
     last_error      text,
@@ -50,8 +50,8 @@ CREATE TRIGGER unpublished_is_never_deleted AFTER DELETE ON outbox_events FOR EA
     EXECUTE FUNCTION refuse_write('an unpublished event may not be deleted');
 
 -- The batches that relays are sending. A relay inserts the row, and deletes it in the transaction that marks the events
--- as published. A relay that died leaves it, and the next one deletes it once it has expired: the id is the fencing
--- token. So an event costs no write before it is published.
+-- as published. If its process exits before, the row stays, and the next relay deletes it once it has expired: the id
+-- is the fencing token. So an event costs no write before it is published.
 CREATE TABLE outbox_leases (
     id           bigint      PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     leased_until timestamptz NOT NULL,

@@ -45,8 +45,8 @@ CREATE TRIGGER first_row_not_resent_after_24h AFTER INSERT ON stripe_call_rows F
     WHEN (NEW.attempts > 1 AND NEW.last_sent_at > NEW.first_sent_at + interval '23 hours')
     EXECUTE FUNCTION refuse_write('after 24 hours Stripe may have dropped the key and would execute the call again');
 
--- All calls. Whoever looks for one call names its key and its resource: the rows are found by the key, a payment by its
--- id or its order.
+-- All calls. A query for one call names its key and its resource: the rows are found by the key, a payment by its id or
+-- its order.
 CREATE VIEW stripe_calls AS
 SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome,
     in_doubt, error_cached, http_status, error_code, object_id, request_ids

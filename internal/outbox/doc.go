@@ -17,6 +17,9 @@
 //	crash before the mark     the lease expires; it is sent again, with the same id
 //	paused past its lease     another relay has deleted the lease and sends the events;
 //	                          ours marks nothing (payonce_outbox_fenced_total)
+//	paused during the lease   it holds OutboxLock, and all relays wait; after 2 s PostgreSQL ends
+//	                          its session, nothing is leased, and they go on (a wait that
+//	                          lasts 5 s would be an error, and tried again)
 //	broker unreachable        no attempt is counted against an event; due events
 //	                          are sent when the broker can be reached
 //	database unreachable      the same
