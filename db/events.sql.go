@@ -79,8 +79,8 @@ type FeedCursorParams struct {
 	EventID     string
 }
 
-// Returns the position after which a reader continues. No row: the event does not exist, has no position yet, is another
-// tenant's, or events after it were removed, so that the reader would miss some.
+// Returns the position after which a reader continues. No row: the event does not exist, has no position yet, is
+// another tenant's, or events after it were removed, so that the reader would miss some.
 func (q *Queries) FeedCursor(ctx context.Context, arg FeedCursorParams) (int64, error) {
 	row := q.db.QueryRow(ctx, FeedCursor,
 		arg.TenantID,

@@ -46,7 +46,8 @@ const KeyClaim = `-- name: KeyClaim :one
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
     resource_id, recovery_point, claim_token, leased_until, next_attempt_at, traceparent)
 VALUES ($1, $2, $3, $4, $5, $6, $7,
-    $8, $9, $10, clock_timestamp() + $11::interval, clock_timestamp() + $11::interval,
+    $8, $9, $10, clock_timestamp() + $11::interval,
+    clock_timestamp() + $11::interval,
     $12)
 ON CONFLICT (tenant_id, key) DO NOTHING
 RETURNING lease_token
@@ -258,8 +259,8 @@ type KeyLookupRow struct {
 	AnswerBody    []byte
 }
 
-// The history of a key begins when a second holder takes over, with how far the first one came. Most keys have one holder,
-// and all that there is to say of it are created_at and finished_at.
+// The history of a key begins when a second holder takes over, with how far the first one came. Most keys have one
+// holder, and all that there is to say of it are created_at and finished_at.
 //
 // A statement that knows its key tests for an unfinished one with coalesce(finished_at, answer_dropped_at) IS NULL.
 // That is equivalent to finished_at IS NULL and cannot be satisfied from the index of unfinished keys. A planner that

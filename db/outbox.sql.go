@@ -161,9 +161,9 @@ type OutboxLeaseRow struct {
 // lease ends here, unless its relay is ending it at this moment, so its events belong to this relay or to that one.
 // Leases older than from_lease have ended: none of them is read, because as long as any session has an old snapshot,
 // they are all still in the table. Materialised, because a planner that runs the queue twice takes more than it was
-// asked for; NOT IN, because its list is hashed, which a join with it may not be. The followers' condition is written so
-// that it cannot be satisfied from the queue's index, which a planner without statistics would read from end to end for
-// every head.
+// asked for; NOT IN, because its list is hashed, which a join with it may not be. The followers' condition is written
+// so that it cannot be satisfied from the queue's index, which a planner without statistics would read from end to end
+// for every head.
 func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]OutboxLeaseRow, error) {
 	rows, err := q.db.Query(ctx, OutboxLease,
 		arg.FromLease,

@@ -98,7 +98,8 @@ const PaymentBegin = `-- name: PaymentBegin :many
 WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.amount_minor, a.currency, a.payment_method, a.intent_number, a.intent_id, a.created_at, a.event_data, a.traceparent
     FROM (
-        SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS order_id, unnest($3::text[]) AS key,
+        SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS order_id,
+            unnest($3::text[]) AS key,
             unnest($4::text[]) AS operation, unnest($5::bytea[]) AS fingerprint,
             unnest($6::smallint[]) AS fingerprint_version,
             unnest($7::text[]) AS request_id, unnest($8::text[]) AS recovery_point,
@@ -180,11 +181,11 @@ type PaymentBeginParams struct {
 // that lock several rows lock them in the same order (postgres.Batched).
 //
 // Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
-// and with conditions that no partial index satisfies (a status as text, a null as coalesce; see also idempotency_keys.sql): an index
-// that looks as good on ten pages reads every payment of the tenant on ten thousand. The LIMIT of what is asked changes
-// nothing: a planner takes a limit that it does not know for a tenth of its ten rows, and to look up one row an index is
-// always better than to read a table, however small that is. OFFSET 0 keeps a condition from becoming a join, whose
-// planner might know only the tenant of what it looks for.
+// and with conditions that no partial index satisfies (a status as text, a null as coalesce; see also
+// idempotency_keys.sql): an index that looks as good on ten pages reads every payment of the tenant on ten thousand.
+// The LIMIT of what is asked changes nothing: a planner takes a limit that it does not know for a tenth of its ten
+// rows, and to look up one row an index is always better than to read a table, however small that is. OFFSET 0 keeps a
+// condition from becoming a join, whose planner might know only the tenant of what it looks for.
 // T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
 // order can be paid, was not made by a checkout, has no live payment, and no payment has created, closed or retired the
 // PaymentIntent since that was read. It waits for no order that another transaction has locked: such a row is not done
@@ -292,14 +293,17 @@ WITH asked AS MATERIALIZED (
             unnest($12::text[]) AS failure_code,
             unnest($13::text[]) AS failure_decline_code,
             unnest($14::text[]) AS failure_message,
-            unnest($15::smallint[]) AS answer_version, unnest($16::smallint[]) AS answer_status,
+            unnest($15::smallint[]) AS answer_version,
+            unnest($16::smallint[]) AS answer_status,
             unnest($17::bytea[]) AS answer_headers, unnest($18::bytea[]) AS answer_body,
             unnest($19::bytea[]) AS payment_event, unnest($20::bytea[]) AS order_event,
             unnest($21::text[]) AS traceparent, unnest($22::text[]) AS stripe_key,
             unnest($23::text[]) AS stripe_outcome, unnest($24::smallint[]) AS http_status,
             unnest($25::text[]) AS error_code, unnest($26::text[]) AS object_id,
-            unnest($27::text[]) AS stripe_request_id, unnest($28::text[]) AS stripe_operation,
-            unnest($29::text[]) AS stripe_resource_id, unnest($30::bytea[]) AS params_sha256
+            unnest($27::text[]) AS stripe_request_id,
+            unnest($28::text[]) AS stripe_operation,
+            unnest($29::text[]) AS stripe_resource_id,
+            unnest($30::bytea[]) AS params_sha256
         LIMIT cardinality($2::text[])) a
 ), ready AS MATERIALIZED (
     SELECT asked.ordinal, asked.tenant_id, asked.key, asked.lease_token, asked.payment_id, asked.payment_version, asked.order_id, asked.order_version, asked.pays_order, asked.status, asked.intent_closed, asked.charge_id, asked.failure_code, asked.failure_decline_code, asked.failure_message, asked.answer_version, asked.answer_status, asked.answer_headers, asked.answer_body, asked.payment_event, asked.order_event, asked.traceparent, asked.stripe_key, asked.stripe_outcome, asked.http_status, asked.error_code, asked.object_id, asked.stripe_request_id, asked.stripe_operation, asked.stripe_resource_id, asked.params_sha256
@@ -646,8 +650,8 @@ type PaymentIntentRecordParams struct {
 	StripeRequestIds []string
 }
 
-// T1b: stores the PaymentIntent's id, with which its creation has succeeded, and records the confirm. Not done: the lease
-// was lost, or the payment has ended.
+// T1b: stores the PaymentIntent's id, with which its creation has succeeded, and records the confirm. Not done: the
+// lease was lost, or the payment has ended.
 func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentRecordParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, PaymentIntentRecord,
 		arg.TenantIds,
@@ -1067,9 +1071,9 @@ type PaymentOfIntentElsewhereRow struct {
 	ID       string
 }
 
-// Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time, and
-// none is older than the first intent of its order by more than the time in which its creation may be tried again. Later
-// intents have an index.
+// Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time,
+// and none is older than the first intent of its order by more than the time in which its creation may be tried again.
+// Later intents have an index.
 func (q *Queries) PaymentOfIntentElsewhere(ctx context.Context, arg PaymentOfIntentElsewhereParams) ([]PaymentOfIntentElsewhereRow, error) {
 	rows, err := q.db.Query(ctx, PaymentOfIntentElsewhere,
 		arg.FromID,
@@ -1275,8 +1279,9 @@ type PaymentsConfirmableRow struct {
 }
 
 // Returns payments that ended without success and whose PaymentIntent can still be confirmed, or was spent, in
-// the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one that
-// has ended otherwise hides none: what its intent did is not over if others gave the money back and the bank returns it.
+// the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one
+// that has ended otherwise hides none: what its intent did is not over if others gave the money back and the bank
+// returns it.
 func (q *Queries) PaymentsConfirmable(ctx context.Context, arg PaymentsConfirmableParams) ([]PaymentsConfirmableRow, error) {
 	rows, err := q.db.Query(ctx, PaymentsConfirmable,
 		arg.AfterID,

@@ -227,7 +227,7 @@ BEGIN
         WHERE b.create_sent_at IS NOT NULL AND EXISTS (
             SELECT FROM payments p
             WHERE p.order_id = b.order_id AND p.tenant_id = b.tenant_id AND p.intent_number >= b.intent_number
-                AND p.id <> b.id
+              AND p.id <> b.id
             OFFSET 0)) THEN
         RAISE EXCEPTION 'an earlier payment of the order has created this intent, or a later one'
             USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
@@ -615,7 +615,7 @@ CREATE TABLE refunds (
     created_at       timestamptz   NOT NULL,
     updated_at       timestamptz   NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT refunds_pkey PRIMARY KEY (tenant_id, id),
-    CONSTRAINT one_refund_per_key UNIQUE (tenant_id, idempotency_key),
+    CONSTRAINT one_refund_per_key UNIQUE (idempotency_key, tenant_id),
     CONSTRAINT refund_amount_is_positive CHECK (amount_minor >= 1 AND amount_minor <= 99999999),
     CONSTRAINT refund_reason_is_known CHECK (reason = ANY (ARRAY['duplicate'::text, 'fraudulent'::text,
         'requested_by_customer'::text])),
@@ -624,8 +624,8 @@ CREATE TABLE refunds (
 ) WITH (fillfactor=70);
 CREATE UNIQUE INDEX one_row_per_stripe_refund ON refunds (stripe_refund_id,
     tenant_id) WHERE (stripe_refund_id IS NOT NULL);
-CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id);
-CREATE INDEX refunds_of_payment ON refunds (tenant_id, payment_id, id);
+CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id) WHERE (created_at IS NOT NULL);
+CREATE INDEX refunds_of_payment ON refunds (payment_id, tenant_id, id);
 CREATE CONSTRAINT TRIGGER owed_is_not_forgotten AFTER INSERT OR UPDATE OF status ON refunds
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (new.status = ANY (ARRAY['failed'::refund_status, 'canceled'::refund_status]))

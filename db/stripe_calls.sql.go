@@ -155,7 +155,8 @@ SELECT c.stripe_key::text AS stripe_key, c.resource_id::text AS resource_id,
     c.first_sent_at::timestamptz AS first_sent_at, c.last_sent_at::timestamptz AS last_sent_at,
     extract(epoch FROM clock_timestamp() - c.first_sent_at)::float8 AS age_seconds
 FROM stripe_calls c
-WHERE c.tenant_id = $1 AND c.stripe_key = $2 AND c.operation = $3 AND c.resource_id = $4
+WHERE c.tenant_id = $1 AND c.stripe_key = $2 AND c.operation = $3
+  AND c.resource_id = $4
 `
 
 type StripeCallGetParams struct {
@@ -319,7 +320,8 @@ WITH claim AS (
     FOR NO KEY UPDATE
 )
 INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id, params_sha256,
-    first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id, request_ids)
+    first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id,
+    request_ids)
 SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
     c.first_sent_at, c.last_sent_at, c.attempts, $1::stripe_outcome, $2::boolean, $3::boolean,
     $4::smallint, $5, coalesce($6, c.object_id) AS object_id,

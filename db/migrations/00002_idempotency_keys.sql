@@ -8,8 +8,8 @@
 -- PostgreSQL prepares the WHEN conditions of a table anew for each statement, which was half the cost of the one-row
 -- statements of a payment. So a trigger that guards columns is declared UPDATE OF those columns and does not run when a
 -- statement sets none of them. That is enough because no trigger on these tables changes a row
--- (TestGuardsNameTheirColumns). It runs AFTER the write, which it undoes as surely: a trigger BEFORE UPDATE locks each row
--- first and logs that, even where its WHEN is false.
+-- (TestGuardsNameTheirColumns). It runs AFTER the write, which it undoes as surely: a trigger BEFORE UPDATE locks each
+-- row first and logs that, even where its WHEN is false.
 CREATE FUNCTION refuse_write() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '%', TG_ARGV[0]
@@ -18,8 +18,9 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- Refuses a statement over arrays of which a row was changed between its CTEs: what the first of them has begun, the last
--- has not done. The error is that of a transaction that met another one: nothing is written, and it may be repeated.
+-- Refuses a statement over arrays of which a row was changed between its CTEs: what the first of them has begun, the
+-- last has not done. The error is that of a transaction that met another one: nothing is written, and it may be
+-- repeated.
 CREATE FUNCTION all_or_nothing(begun bigint, done bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF done <> begun THEN

@@ -73,8 +73,8 @@ CREATE TYPE payment_status AS ENUM ('processing', 'requires_action', 'succeeded'
 -- A payment is one attempt to pay an order with one payment method. Consecutive payments of an order share one
 -- PaymentIntent until it is closed. Package payments inserts and updates payments. Nothing deletes a payment.
 --
--- The columns that change are last (see idempotency_keys): those that PaymentIntentRecord sets, updated_at, which it shares
--- with PaymentFinish, then those that PaymentFinish sets.
+-- The columns that change are last (see idempotency_keys): those that PaymentIntentRecord sets, updated_at, which it
+-- shares with PaymentFinish, then those that PaymentFinish sets.
 CREATE TABLE payments (
     tenant_id              text COLLATE "C" NOT NULL,
     id                     text COLLATE "C" NOT NULL,
@@ -90,27 +90,28 @@ CREATE TABLE payments (
     intent_number          integer        NOT NULL, -- counts the order's PaymentIntents from 1
     -- The service may not keep the money: the order was canceled before it was paid, or its checkout is compensated.
     must_be_refunded       boolean        NOT NULL DEFAULT false,
-    -- The intent was paid and pays nothing: others have given all of it back, or had changed its amount. A bank may return
-    -- to it what was given back.
+    -- The intent was paid and pays nothing: others have given all of it back, or had changed its amount. A bank may
+    -- return to it what was given back.
     intent_spent           boolean        NOT NULL DEFAULT false,
-    -- The first attempts of the calls that create the intent and confirm it, as far as they succeeded (stripe_calls): when
-    -- each was recorded, which is before it was sent, and the id of the request at Stripe, null until it has succeeded
-    -- and empty if Stripe named none.
+    -- The first attempts of the calls that create the intent and confirm it, as far as they succeeded (stripe_calls):
+    -- when each was recorded, which is before it was sent, and the id of the request at Stripe, null until it has
+    -- succeeded and empty if Stripe named none.
     create_sent_at         timestamptz,
     confirm_sent_at        timestamptz,
     intent_id              text COLLATE "C",        -- null until Stripe's response to its creation is stored
     -- The intent, if it is not the first of its order: by it the payment is found. The first is never younger than its
-    -- payment by more than the day in which its creation may be tried again, and is found by time. An index of intent_id
-    -- would cost every payment a new entry in every index; this column does not change when a first intent is stored.
+    -- payment by more than the day in which its creation may be tried again, and is found by time. An index of
+    -- intent_id would cost every payment a new entry in every index; this column does not change when a first intent is
+    -- stored.
     later_intent_id        text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN intent_number > 1 THEN intent_id END) STORED,
     create_request_id      text,
     updated_at             timestamptz    NOT NULL DEFAULT clock_timestamp(),
     version                bigint         NOT NULL DEFAULT 1,
     status                 payment_status NOT NULL DEFAULT 'processing',
-    -- The payment's id once it has failed or been canceled. While it is null the payment occupies its order. An index that
-    -- names the status, and with it every other index of the table, gets a new entry whenever the status changes; this
-    -- column does not change when a payment succeeds, so that update stays heap-only.
+    -- The payment's id once it has failed or been canceled. While it is null the payment occupies its order. An index
+    -- that names the status, and with it every other index of the table, gets a new entry whenever the status changes;
+    -- this column does not change when a payment succeeds, so that update stays heap-only.
     ended_id               text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN status IN ('failed', 'canceled') THEN id END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false, -- the next payment makes a new one
@@ -145,13 +146,14 @@ CREATE TABLE payments (
     CONSTRAINT next_action_only_when_required CHECK (next_action IS NULL OR status = 'requires_action')
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
 
--- An order is paid at most once, whatever keys are used: of its payments one has no ended_id. The others have their own, so
--- the index also finds all payments of an order.
+-- An order is paid at most once, whatever keys are used: of its payments one has no ended_id. The others have their
+-- own, so the index also finds all payments of an order.
 CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id, ended_id) NULLS NOT DISTINCT;
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE later_intent_id IS NOT NULL;
 -- A charge is adopted once, whichever order its metadata names by then.
-CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE starts_with(idempotency_key, 'adopted ');
+CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key)
+    WHERE starts_with(idempotency_key, 'adopted ');
 
 CREATE TRIGGER payment_terms_are_immutable
     AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key, payment_method ON payments FOR EACH ROW
@@ -168,8 +170,8 @@ CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id O
     WHEN (OLD.status = 'succeeded' AND ((OLD.intent_id, OLD.charge_id) <> (NEW.intent_id, NEW.charge_id)
         OR NEW.intent_id IS NULL OR (OLD.charge_id IS NOT NULL AND NEW.charge_id IS NULL)))
     EXECUTE FUNCTION refuse_write('the intent and the charge of a payment that succeeded never change');
--- Another attempt finds out from them when the call was first sent, and with which parameters. A payment that moves to its
--- order's next intent has sent nothing for that.
+-- Another attempt finds out from them when the call was first sent, and with which parameters. A payment that moves to
+-- its order's next intent has sent nothing for that.
 CREATE TRIGGER first_attempt_is_immutable AFTER UPDATE OF create_sent_at, confirm_sent_at, intent_number, intent_id
     ON payments FOR EACH ROW
     WHEN ((OLD.confirm_sent_at IS NOT NULL
@@ -186,7 +188,8 @@ BEGIN
         SELECT FROM begun b
         WHERE b.create_sent_at IS NOT NULL AND EXISTS (
             SELECT FROM payments p
-            WHERE p.order_id = b.order_id AND p.tenant_id = b.tenant_id AND p.intent_number >= b.intent_number AND p.id <> b.id
+            WHERE p.order_id = b.order_id AND p.tenant_id = b.tenant_id AND p.intent_number >= b.intent_number
+              AND p.id <> b.id
             OFFSET 0)) THEN
         RAISE EXCEPTION 'an earlier payment of the order has created this intent, or a later one'
             USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;

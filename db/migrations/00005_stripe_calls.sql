@@ -7,8 +7,8 @@ CREATE TYPE stripe_outcome AS ENUM ('sent', 'done', 'refused', 'not_executed', '
 --
 -- The first attempts of a payment's two calls are columns of the payment (create_sent_at, confirm_sent_at): everything
 -- else about them follows from columns that never change. Only what does not end with them is a row here: every other
--- call, and each attempt or outcome that is not a first attempt's success. A row replaces what the payment says. Package
--- payments and the payment phases write both. Nothing deletes a call. Read calls from stripe_calls.
+-- call, and each attempt or outcome that is not a first attempt's success. A row replaces what the payment says.
+-- Package payments and the payment phases write both. Nothing deletes a call. Read calls from stripe_calls.
 CREATE TABLE stripe_call_rows (
     tenant_id     text COLLATE "C" NOT NULL,
     stripe_key    text COLLATE "C" NOT NULL,
@@ -53,7 +53,8 @@ SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_
 FROM stripe_call_rows
 UNION ALL
 SELECT p.tenant_id, p.tenant_id || ':' || p.order_id || ':intent:' || p.intent_number, 'create_intent', p.order_id,
-    sha256(convert_to(p.amount_minor::text, 'UTF8') || '\x00'::bytea || convert_to(p.currency, 'UTF8')), p.create_sent_at, p.create_sent_at, 1,
+    sha256(convert_to(p.amount_minor::text, 'UTF8') || '\x00'::bytea || convert_to(p.currency, 'UTF8')),
+    p.create_sent_at, p.create_sent_at, 1,
     CASE WHEN p.create_request_id IS NULL THEN 'sent' ELSE 'done' END::stripe_outcome, false, false,
     CASE WHEN p.create_request_id IS NOT NULL THEN 200 END::smallint, NULL,
     CASE WHEN p.create_request_id IS NOT NULL THEN p.intent_id END,
@@ -66,7 +67,8 @@ WHERE p.create_sent_at IS NOT NULL
         AND r.stripe_key = p.tenant_id || ':' || p.order_id || ':intent:' || p.intent_number)
 UNION ALL
 SELECT p.tenant_id, p.tenant_id || ':' || p.idempotency_key || ':confirm', 'confirm', p.id,
-    sha256(convert_to(p.intent_id, 'UTF8') || '\x00'::bytea || convert_to(p.payment_method, 'UTF8')), p.confirm_sent_at, p.confirm_sent_at, 1,
+    sha256(convert_to(p.intent_id, 'UTF8') || '\x00'::bytea || convert_to(p.payment_method, 'UTF8')),
+    p.confirm_sent_at, p.confirm_sent_at, 1,
     CASE WHEN p.confirm_request_id IS NULL THEN 'sent' ELSE 'done' END::stripe_outcome, false, false,
     CASE WHEN p.confirm_request_id IS NOT NULL THEN 200 END::smallint, NULL,
     CASE WHEN p.confirm_request_id IS NOT NULL THEN p.intent_id END,

@@ -8,8 +8,8 @@ CREATE TYPE owed_end AS ENUM ('refunded', 'settled_outside');
 
 -- A refund returns money of a payment. The transaction that inserts it takes its amount from what the payment can
 -- still refund; the transaction that records its failure, possibly days after its success, returns the amount. A refund
--- that was made in Stripe's dashboard, or by another program, has a row as well, so that the sums of a payment are those
--- at Stripe. Package payments inserts and updates refunds. Nothing deletes a refund.
+-- that was made in Stripe's dashboard, or by another program, has a row as well, so that the sums of a payment are
+-- those at Stripe. Package payments inserts and updates refunds. Nothing deletes a refund.
 CREATE TABLE refunds (
     tenant_id        text COLLATE "C" NOT NULL,
     id               text COLLATE "C" NOT NULL,
@@ -28,7 +28,7 @@ CREATE TABLE refunds (
     created_at       timestamptz   NOT NULL,
     updated_at       timestamptz   NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, id),
-    CONSTRAINT one_refund_per_key UNIQUE (tenant_id, idempotency_key),
+    CONSTRAINT one_refund_per_key UNIQUE (idempotency_key, tenant_id), -- in this order as one_payment_per_key
     CONSTRAINT refund_amount_is_positive CHECK (amount_minor BETWEEN 1 AND 99999999),
     CONSTRAINT refund_reason_is_known CHECK (reason IN ('duplicate', 'fraudulent', 'requested_by_customer')),
     CONSTRAINT succeeded_refund_exists_at_stripe CHECK (status <> 'succeeded' OR stripe_refund_id IS NOT NULL)
@@ -37,9 +37,12 @@ CREATE TABLE refunds (
 -- What was given back at Stripe once is counted once, whatever its metadata says.
 CREATE UNIQUE INDEX one_row_per_stripe_refund ON refunds (stripe_refund_id, tenant_id)
     WHERE stripe_refund_id IS NOT NULL;
-CREATE INDEX refunds_of_payment ON refunds (tenant_id, payment_id, id);
--- The reconciler reads refunds by time. A refund's id is derived from its key and does not contain the time.
-CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id);
+-- No other index than the primary key begins with the tenant and can be used to look up a refund by its id: on a new
+-- database it would look as good, and be read for all of the tenant.
+CREATE INDEX refunds_of_payment ON refunds (payment_id, tenant_id, id);
+-- The reconciler reads refunds by time. A refund's id is derived from its key and does not contain the time. The
+-- condition holds for all rows, and a look-up by id does not imply it.
+CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id) WHERE created_at IS NOT NULL;
 
 CREATE TRIGGER refund_terms_are_immutable AFTER UPDATE ON refunds FOR EACH ROW
     WHEN ((OLD.amount_minor, OLD.currency, OLD.payment_id, OLD.idempotency_key, OLD.stripe_key, OLD.origin)
@@ -55,9 +58,9 @@ CREATE TRIGGER refund_transition_is_legal AFTER UPDATE ON refunds FOR EACH ROW
         OR (OLD.status = 'succeeded' AND NEW.status IN ('failed', 'canceled'))))
     EXECUTE FUNCTION refuse_write('a refund that failed or was canceled stays so; one that succeeded can still end so');
 
--- Money that the service may not keep (payments.must_be_refunded), after a refund of it was refused by Stripe or sent back
--- by the bank, also if another program made that refund. The transaction that records the failure writes the row, and
--- the reconciler has the refund tried again, with growing pauses. After the last attempt the row is parked, for an
+-- Money that the service may not keep (payments.must_be_refunded), after a refund of it was refused by Stripe or sent
+-- back by the bank, also if another program made that refund. The transaction that records the failure writes the row,
+-- and the reconciler has the refund tried again, with growing pauses. After the last attempt the row is parked, for an
 -- operator. What is owed now is the payment's amount without what was refunded and without settled_minor. Package
 -- payments inserts and updates rows. Nothing deletes a row: one that has ended is opened again if the money comes back,
 -- and its attempts count on.

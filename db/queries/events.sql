@@ -43,8 +43,8 @@ FROM target
 WHERE e.tenant_id = @tenant_id AND e.aggregate_id = target.aggregate_id AND e.version = target.version;
 
 -- name: FeedCursor :one
--- Returns the position after which a reader continues. No row: the event does not exist, has no position yet, is another
--- tenant's, or events after it were removed, so that the reader would miss some.
+-- Returns the position after which a reader continues. No row: the event does not exist, has no position yet, is
+-- another tenant's, or events after it were removed, so that the reader would miss some.
 SELECT c.position::bigint AS position
 FROM (
     SELECT e.position

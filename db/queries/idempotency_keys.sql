@@ -1,5 +1,5 @@
--- The history of a key begins when a second holder takes over, with how far the first one came. Most keys have one holder,
--- and all that there is to say of it are created_at and finished_at.
+-- The history of a key begins when a second holder takes over, with how far the first one came. Most keys have one
+-- holder, and all that there is to say of it are created_at and finished_at.
 --
 -- A statement that knows its key tests for an unfinished one with coalesce(finished_at, answer_dropped_at) IS NULL.
 -- That is equivalent to finished_at IS NULL and cannot be satisfied from the index of unfinished keys. A planner that
@@ -47,7 +47,8 @@ JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key;
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
     resource_id, recovery_point, claim_token, leased_until, next_attempt_at, traceparent)
 VALUES (@tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id,
-    @resource_id, @recovery_point, @claim_token, clock_timestamp() + @lease::interval, clock_timestamp() + @lease::interval,
+    @resource_id, @recovery_point, @claim_token, clock_timestamp() + @lease::interval,
+    clock_timestamp() + @lease::interval,
     sqlc.narg(traceparent))
 ON CONFLICT (tenant_id, key) DO NOTHING
 RETURNING lease_token;

@@ -7,11 +7,11 @@
 -- that lock several rows lock them in the same order (postgres.Batched).
 --
 -- Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
--- and with conditions that no partial index satisfies (a status as text, a null as coalesce; see also idempotency_keys.sql): an index
--- that looks as good on ten pages reads every payment of the tenant on ten thousand. The LIMIT of what is asked changes
--- nothing: a planner takes a limit that it does not know for a tenth of its ten rows, and to look up one row an index is
--- always better than to read a table, however small that is. OFFSET 0 keeps a condition from becoming a join, whose
--- planner might know only the tenant of what it looks for.
+-- and with conditions that no partial index satisfies (a status as text, a null as coalesce; see also
+-- idempotency_keys.sql): an index that looks as good on ten pages reads every payment of the tenant on ten thousand.
+-- The LIMIT of what is asked changes nothing: a planner takes a limit that it does not know for a tenth of its ten
+-- rows, and to look up one row an index is always better than to read a table, however small that is. OFFSET 0 keeps a
+-- condition from becoming a join, whose planner might know only the tenant of what it looks for.
 
 -- name: PaymentBegin :many
 -- T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
@@ -23,7 +23,8 @@
 WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.*
     FROM (
-        SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS order_id, unnest(@keys::text[]) AS key,
+        SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS order_id,
+            unnest(@keys::text[]) AS key,
             unnest(@operations::text[]) AS operation, unnest(@fingerprints::bytea[]) AS fingerprint,
             unnest(@fingerprint_versions::smallint[]) AS fingerprint_version,
             unnest(@request_ids::text[]) AS request_id, unnest(@recovery_points::text[]) AS recovery_point,
@@ -74,8 +75,8 @@ WITH asked AS MATERIALIZED (
 SELECT begun.ordinal::integer AS ordinal FROM begun;
 
 -- name: PaymentIntentRecord :many
--- T1b: stores the PaymentIntent's id, with which its creation has succeeded, and records the confirm. Not done: the lease
--- was lost, or the payment has ended.
+-- T1b: stores the PaymentIntent's id, with which its creation has succeeded, and records the confirm. Not done: the
+-- lease was lost, or the payment has ended.
 WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.*
     FROM (
@@ -133,14 +134,17 @@ WITH asked AS MATERIALIZED (
             unnest(@failure_codes::text[]) AS failure_code,
             unnest(@failure_decline_codes::text[]) AS failure_decline_code,
             unnest(@failure_messages::text[]) AS failure_message,
-            unnest(@answer_versions::smallint[]) AS answer_version, unnest(@answer_statuses::smallint[]) AS answer_status,
+            unnest(@answer_versions::smallint[]) AS answer_version,
+            unnest(@answer_statuses::smallint[]) AS answer_status,
             unnest(@answer_headers::bytea[]) AS answer_headers, unnest(@answer_bodies::bytea[]) AS answer_body,
             unnest(@payment_events::bytea[]) AS payment_event, unnest(@order_events::bytea[]) AS order_event,
             unnest(@traceparents::text[]) AS traceparent, unnest(@stripe_keys::text[]) AS stripe_key,
             unnest(@stripe_outcomes::text[]) AS stripe_outcome, unnest(@http_statuses::smallint[]) AS http_status,
             unnest(@error_codes::text[]) AS error_code, unnest(@object_ids::text[]) AS object_id,
-            unnest(@stripe_request_ids::text[]) AS stripe_request_id, unnest(@stripe_operations::text[]) AS stripe_operation,
-            unnest(@stripe_resource_ids::text[]) AS stripe_resource_id, unnest(@params_sha256s::bytea[]) AS params_sha256
+            unnest(@stripe_request_ids::text[]) AS stripe_request_id,
+            unnest(@stripe_operations::text[]) AS stripe_operation,
+            unnest(@stripe_resource_ids::text[]) AS stripe_resource_id,
+            unnest(@params_sha256s::bytea[]) AS params_sha256
         LIMIT cardinality(@keys::text[])) a
 ), ready AS MATERIALIZED (
     SELECT asked.*
@@ -329,8 +333,9 @@ WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number < @inten
 
 -- name: PaymentsConfirmable :many
 -- Returns payments that ended without success and whose PaymentIntent can still be confirmed, or was spent, in
--- the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one that
--- has ended otherwise hides none: what its intent did is not over if others gave the money back and the bank returns it.
+-- the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one
+-- that has ended otherwise hides none: what its intent did is not over if others gave the money back and the bank
+-- returns it.
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
 FROM payments p
 WHERE p.confirmable AND p.id > @after_id::text
@@ -348,9 +353,9 @@ WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id
 ORDER BY ended_id IS NULL DESC, id DESC LIMIT 1;
 
 -- name: PaymentOfIntentElsewhere :many
--- Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time, and
--- none is older than the first intent of its order by more than the time in which its creation may be tried again. Later
--- intents have an index.
+-- Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time,
+-- and none is older than the first intent of its order by more than the time in which its creation may be tried again.
+-- Later intents have an index.
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (

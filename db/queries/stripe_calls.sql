@@ -10,7 +10,8 @@ SELECT c.stripe_key::text AS stripe_key, c.resource_id::text AS resource_id,
     c.first_sent_at::timestamptz AS first_sent_at, c.last_sent_at::timestamptz AS last_sent_at,
     extract(epoch FROM clock_timestamp() - c.first_sent_at)::float8 AS age_seconds
 FROM stripe_calls c
-WHERE c.tenant_id = @tenant_id AND c.stripe_key = @stripe_key AND c.operation = @operation AND c.resource_id = @resource_id;
+WHERE c.tenant_id = @tenant_id AND c.stripe_key = @stripe_key AND c.operation = @operation
+  AND c.resource_id = @resource_id;
 
 -- name: StripeCallRecordAttempt :one
 -- Records an attempt of a call before its first byte is sent. Checks the fencing token of the claim. in_doubt: an
@@ -64,7 +65,8 @@ WITH claim AS (
     FOR NO KEY UPDATE
 )
 INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id, params_sha256,
-    first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id, request_ids)
+    first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id,
+    request_ids)
 SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
     c.first_sent_at, c.last_sent_at, c.attempts, @outcome::stripe_outcome, @in_doubt::boolean, @error_cached::boolean,
     sqlc.narg(http_status)::smallint, sqlc.narg(error_code), coalesce(sqlc.narg(object_id), c.object_id) AS object_id,
