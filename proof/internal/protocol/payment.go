@@ -58,6 +58,17 @@ func (x *expander) lastPayment(n *state) int {
 	return best
 }
 
+// used reports whether a payment has created or closed the intent that another was to create or use, or a later one.
+func used(n *state, number, intent uint8) bool {
+	for _, p := range n.pay {
+		same := p.number == number && (intent == 0 || p.flags&intentClosed != 0)
+		if p.status != noPayment && (p.number > number || same) {
+			return true
+		}
+	}
+	return false
+}
+
 // beginPayment is T1: the key, the payment and the first call, in one statement.
 func (x *expander) beginPayment(i int) {
 	w := x.s.work[i]
@@ -65,7 +76,7 @@ func (x *expander) beginPayment(i int) {
 	occupied := x.live(&n) >= 0 && x.m.has(OneLivePayment)
 	taken := n.key[w.key].point != noPoint
 	switch {
-	case taken, n.order.status != orderOpen, n.order.canceling, w.number <= n.order.retired, occupied:
+	case taken, n.order.status != orderOpen, n.order.canceling, w.number <= n.order.retired, occupied, used(&n, w.number, w.intent):
 		if !taken && (occupied || n.order.canceling) && n.order.status == orderOpen {
 			x.answer(&n, i, answerWait)
 			x.emit(&n, StepBusy, actor(i), "")
