@@ -43,6 +43,26 @@ func (p *Pool) TakeLanes() (waiting func() int, giveBack func()) {
 	return waiting, giveBack
 }
 
+// TakeLane takes one lane, which no timer gives back.
+func (p *Pool) TakeLane() (waiting func() int, giveBack func()) {
+	l := p.lanes
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy++
+	waiting = func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.waiting
+	}
+	return waiting, l.leave
+}
+
+// NextTwice runs the next batch in two lanes that TakeLane has taken, as if both were left at the same time.
+func (p *Pool) NextTwice() {
+	p.lanes.next()
+	p.lanes.next()
+}
+
 // Busy is how many lanes are taken.
 func (p *Pool) Busy() int {
 	l := p.lanes
@@ -55,4 +75,5 @@ func (p *Pool) Busy() int {
 const (
 	BatchRows  = batchRows
 	BatchBytes = batchBytes
+	LaneEvery  = laneEvery
 )
