@@ -76,8 +76,13 @@ func TestOpenRejectsWrongSettings(t *testing.T) {
 		"nats://":                       "nats://host",
 		"nats://a:1,,b:2":               "nats://host",
 		"nats://a?replicas=many":        "replicas must be a number",
+		"nats://a?replicas=0":           "replicas must be a number",
+		"nats://a?replicas=6":           "replicas must be a number",
+		"nats://a?lisen=:1":             `unknown setting "lisen"`,
+		"nats://a b":                    "invalid character",
 		"nats://a?ack_wait=soon":        "ack_wait must be a duration",
 		"nats://a?ack_wait=1ms":         "ack_wait must be a duration",
+		"nats://a?ack_wait=2m":          "ack_wait must be a duration",
 		"nats://user:se%ZZcret@host:42": "not a nats:// URL",
 	})
 }
