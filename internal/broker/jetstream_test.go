@@ -144,7 +144,8 @@ func TestStreamThatCannotBeRead(t *testing.T) {
 			}}
 			o.NoAuthUser = "operator"
 		})
-		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{subjectRoot + ".>"}})
+		_, err := js.CreateStream(t.Context(),
+			jetstream.StreamConfig{Name: streamName, Subjects: []string{subjectRoot + ".>"}})
 		require.NoError(t, err)
 		b, log := logged(t, "nats://payonce:p@"+at.addr())
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)

@@ -139,6 +139,23 @@ func TestBatchedRetries(t *testing.T) {
 		require.Equal(t, 1, b.paid())
 	})
 
+	t.Run("RunsALookUpAgainThatMetAnother", func(t *testing.T) {
+		t.Parallel()
+		b := newBatch(t, dbtest.URL(t))
+		met := false
+		reads := newReads(b.pool, func() error {
+			if met {
+				return nil
+			}
+			met = true
+			return &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "40001"}
+		})
+		found, err := reads.Do(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, "a", found)
+		require.Equal(t, [][]string{{"a"}, {"a"}}, reads.sent())
+	})
+
 	t.Run("PlansALoneRowByIndex", func(t *testing.T) {
 		t.Parallel()
 		b := newBatch(t, dbtest.URL(t))
