@@ -14,10 +14,18 @@ import (
 	"strings"
 )
 
-// Packages are those whose conditions have mutants: what moves money, and the
-// patterns below it.
+// Packages are those whose conditions have mutants: what moves money, the
+// patterns below it, and the batches in which both are sent.
 var Packages = []string{
 	"payments", "idempotency", "outbox", "inbox", "checkout", "disputes", "reconcile", "compare",
+	"postgres", "broker",
+}
+
+// filesOf are the files with mutants of a package of which others have none: they connect, migrate and measure, which
+// tests of the other packages do not miss.
+var filesOf = map[string][]string{
+	"postgres": {"batched.go"},
+	"broker":   {"jetstream.go", "jetstream_batch.go"},
 }
 
 const switchImport = "example.com/payonce/internal/mutantswitch"
@@ -59,7 +67,8 @@ func goMutants(root, dir string, next func() int) ([]Mutant, map[string]string, 
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			if strings.HasSuffix(name, "_test.go") {
+			files, some := filesOf[pkg]
+			if strings.HasSuffix(name, "_test.go") || some && !slices.Contains(files, filepath.Base(name)) {
 				continue
 			}
 			found, text, err := instrument(root, name, next)
@@ -124,7 +133,10 @@ func functionName(d *ast.FuncDecl) string {
 	if p, ok := t.(*ast.StarExpr); ok {
 		t = p.X
 	}
-	if i, ok := t.(*ast.IndexExpr); ok {
+	switch i := t.(type) { // of a generic type
+	case *ast.IndexExpr:
+		t = i.X
+	case *ast.IndexListExpr:
 		t = i.X
 	}
 	if id, ok := t.(*ast.Ident); ok {

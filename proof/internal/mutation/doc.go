@@ -6,7 +6,8 @@
 // index of the schema; every operand of an AND or OR, every condition of a WHERE,
 // ON, HAVING or FILTER, every arm of a CASE, every ON CONFLICT, row lock and ORDER
 // BY of the queries and views, as PostgreSQL's own parser sees them; and every condition and
-// case of the packages that move money.
+// case of the packages that move money, and of the files that send their rows and
+// events in batches.
 //
 // All mutants are compiled into the tests once, each behind a switch (package
 // mutantswitch, laid over the source by go build -overlay), and one process runs

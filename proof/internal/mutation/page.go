@@ -69,7 +69,11 @@ func (r *Recorded) Table(all []Mutant) string {
 		}
 		for _, pkg := range Packages {
 			if t := packages[pkg]; t != nil {
-				b.WriteString(t.row("– " + pkg))
+				name := "– " + pkg
+				if files := filesOf[pkg]; files != nil {
+					name += ": " + strings.Join(files, ", ")
+				}
+				b.WriteString(t.row(name))
 			}
 		}
 	}
