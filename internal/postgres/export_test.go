@@ -1,10 +1,19 @@
 package postgres
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
 )
+
+// InTxWithTimeout is inTxWithTimeout.
+func (p *Pool) InTxWithTimeout(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
+	return p.inTxWithTimeout(ctx, statement, fn)
+}
 
 // PlanOfBatch runs a statement on a connection of the batches, and then one that explains it.
 func (p *Pool) PlanOfBatch(t *testing.T, prepare, explain string) (plan []string) {
