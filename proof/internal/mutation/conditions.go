@@ -24,7 +24,7 @@ var Packages = []string{
 // filesOf are the files with mutants of a package of which others have none: they connect, migrate and measure, which
 // tests of the other packages do not miss.
 var filesOf = map[string][]string{
-	"postgres": {"batched.go"},
+	"postgres": {"batched.go", "pool.go"},
 	"broker":   {"jetstream.go", "jetstream_batch.go"},
 }
 
