@@ -39,6 +39,22 @@ func TestRelayDrainsABacklogInOneGo(t *testing.T) {
 		return relay, away, published
 	}
 
+	t.Run("FromWhereItWas", func(t *testing.T) {
+		t.Parallel()
+		relay, away, _ := backlog(t, event("ord_000000", 2))
+		*away = true
+		for range 3 {
+			_, err := relay.RunOnce(t.Context())
+			require.ErrorIs(t, err, errAway)
+		}
+		first := relay.Reached()
+		require.Positive(t, first, "it has leased a batch, and then a few probes")
+		require.Less(t, first, int64(orders), "the last event follows the first, and is no head")
+		*away = false
+		drain(t, relay)
+		require.EqualValues(t, orders, relay.Reached())
+	})
+
 	t.Run("WhenAnOldOrderHasChangedLast", func(t *testing.T) {
 		t.Parallel()
 		relay, _, published := backlog(t, event("ord_000000", 2))

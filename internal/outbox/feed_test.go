@@ -58,6 +58,21 @@ func TestFeedRendersEventsWithoutData(t *testing.T) {
 	require.ErrorIs(t, err, errAway)
 }
 
+// TestFeedEndsBeforeAnEventWithoutData, and does not begin with one.
+func TestFeedEndsBeforeAnEventWithoutData(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	damaged := event("ord_2", 1)
+	damaged.Type, damaged.Data = "order.created", nil
+	appendEvents(t, pool, event("ord_1", 1), damaged, event("ord_3", 1))
+	feed := outbox.NewFeed(pool, func(context.Context, *postgres.Pool, []outbox.Envelope) error { return nil })
+	events, _, err := feed.List(t.Context(), tenant, "", 10)
+	require.NoError(t, err)
+	require.Len(t, events, 1)
+	_, _, err = feed.List(t.Context(), tenant, "ord_1-1", 10)
+	require.ErrorContains(t, err, "ord_2-1")
+}
+
 func TestFeed(t *testing.T) {
 	t.Parallel()
 

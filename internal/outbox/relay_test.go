@@ -797,7 +797,7 @@ func TestReplay(t *testing.T) {
 		require.False(t, unparked)
 	})
 
-	t.Run("PausesOnlyForRelays", func(t *testing.T) {
+	t.Run("MarksEachOnce", func(t *testing.T) {
 		t.Parallel()
 		pool, proxy := failing(t)
 		var batch []outbox.Event

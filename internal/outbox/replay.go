@@ -34,7 +34,6 @@ func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (total in
 		if len(found) == 0 {
 			return total, nil
 		}
-		before := total
 		for few := range slices.Chunk(found, replayMax) {
 			n, err := replay(ctx, pool, since, until, few)
 			if err != nil {
@@ -42,10 +41,7 @@ func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (total in
 			}
 			total += n
 		}
-		if total > before {
-			continue
-		}
-		select { // Relays are sending what is left.
+		select { // Relays may be sending what is left.
 		case <-time.After(replayPause):
 		case <-ctx.Done():
 			return total, ctx.Err()

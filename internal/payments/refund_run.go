@@ -18,7 +18,7 @@ import (
 func (s *Service) recordRefundAttempt(
 	ctx context.Context, c *idempotency.Claim, w *refunding,
 ) (row db.StripeCallRecordAttemptRow, err error) {
-	until, waited := time.Now().Add(turnWait), false
+	until := time.Now().Add(turnWait)
 	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
 		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
 			if _, err := q.PaymentLock(ctx, db.PaymentLockParams{
@@ -36,10 +36,9 @@ func (s *Service) recordRefundAttempt(
 			row, err = w.call().Attempt(ctx, q, c)
 			return err
 		})
-		if err != nil && waited && ctx.Err() != nil && !errors.Is(err, postgres.ErrInDoubt) { // in the middle of a look
+		if err != nil && ctx.Err() != nil { // in the middle of a look
 			return row, fmt.Errorf("%w: %w", errRefundInFlight, err)
 		}
-		waited = true
 		if !errors.Is(err, errRefundInFlight) || time.Now().After(until) || !idempotency.Pause(ctx,
 			idempotency.Jittered(wait)) {
 			return row, err

@@ -299,15 +299,21 @@ func TestPaymentWhoseIntentWasUsed(t *testing.T) {
 	for name, run := range map[string]struct {
 		first, then []string // the cards of payments before the read, and after it
 		fails       bool     // the creation after the read: Stripe has stored an error for its key
+		unseen      bool     // all of it happens between the statement's snapshot and its lock
 	}{
-		"Created":          {nil, []string{declined}, false},
-		"CreatedAnother":   {nil, []string{declined}, true},
-		"Closed":           {[]string{declined}, []string{careful}, false},
-		"ClosedAndCreated": {[]string{declined}, []string{careful, declined}, false},
+		"Created":          {nil, []string{declined}, false, false},
+		"CreatedUnseen":    {nil, []string{declined}, false, true},
+		"CreatedAnother":   {nil, []string{declined}, true, false},
+		"Closed":           {[]string{declined}, []string{careful}, false, false},
+		"ClosedAndCreated": {[]string{declined}, []string{careful, declined}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTill(t)
+			blind := &pgproxy.Rewriting{}
+			if run.unseen {
+				blind = b.proxy.Rewrite("name: PaymentBegin ", `(?s)OR p.intent_number > asked.*?intent_closed\)\)`, ")")
+			}
 			order := b.api.Order()
 			pay := func(key, card string) {
 				answer := b.direct.Pay(key, order, card)
@@ -344,6 +350,7 @@ func TestPaymentWhoseIntentWasUsed(t *testing.T) {
 			require.Equal(t, 1, b.Sim.ChargeCount(order))
 			require.Zero(t, b.Count(`SELECT count(*) FROM (SELECT FROM stripe_calls GROUP BY stripe_key HAVING count(*) > 1) t`))
 			b.RequireSound()
+			require.Equal(t, run.unseen, blind.Happened() > 0)
 		})
 	}
 }

@@ -268,7 +268,7 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 			deletes outbox_leases/106`},
 		{rule: "LooksAtTheWindow", query: q.OutboxReplay, each: "-9h/-8h -8h/-7h30m -7h30m/-5h", with: func(window string) any {
 			since, until, _ := strings.Cut(window, "/")
-			return replayed(since, until, "acme:eu/done/1")
+			return replayed(since, until, "acme:eu/done/1 acme/done/1")
 		}, want: `
 			-9h/-8h: returns 0
 			-9h/-8h: deletes outbox_leases/102
