@@ -153,9 +153,9 @@ var All = []Mutant{
 	},
 	{
 		ID: "M13", Guard: "an event is published, then marked: it is marked first", Breaks: "I6",
-		Edits: []Edit{{"internal/outbox/relay.go", "\tr.publish(ctx, begun, runs)\n\treturn r.settle(ctx, leaseID, runs)\n",
+		Edits: []Edit{{"internal/outbox/relay.go", "\tunrendered := r.publish(ctx, begun, runs)\n\tn, err := r.settle(ctx, leaseID, runs)\n",
 			"\tfor _, run := range runs {\n\t\tfor _, e := range run {\n\t\t\te.tried = true\n\t\t}\n\t}\n\tn, err := " +
-				"r.settle(ctx, leaseID, runs)\n\tr.publish(ctx, begun, runs)\n\treturn n, err\n"}},
+				"r.settle(ctx, leaseID, runs)\n\tunrendered := r.publish(ctx, begun, runs)\n"}},
 		Test: Test{"internal/outbox", "relay_test.go", "TestRelay/SendsEventsOfACrashedRelay", "every event is published"},
 	},
 	{
