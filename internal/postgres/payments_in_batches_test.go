@@ -170,16 +170,17 @@ func (b *till) takeOver(p payment, statement string) (release func(), answer <-c
 // requireEnded checks the answer of a payment, and that Stripe and the database agree with it.
 func (b *till) requireEnded(p payment, a world.Answer) {
 	b.T.Helper()
+	const own = "each got its own true result: %s"
 	if p.card == declined {
-		require.Equal(b.T, http.StatusPaymentRequired, a.Status, a)
+		require.Equal(b.T, http.StatusPaymentRequired, a.Status, own, a)
 		require.Equal(b.T, p.order, a.Get("payment", "order_id"))
 		require.Zero(b.T, b.Sim.ChargeCount(p.order))
 	} else {
-		require.Equal(b.T, http.StatusCreated, a.Status, a)
+		require.Equal(b.T, http.StatusCreated, a.Status, own, a)
 		require.Equal(b.T, p.order, a.Get("order_id"))
 		b.RequireChargedOnce(p.order)
 	}
-	require.Equal(b.T, a.Identity(), b.direct.Pay(p.key, p.order, p.card).Identity(), "each got its own true result")
+	require.Equal(b.T, a.Identity(), b.direct.Pay(p.key, p.order, p.card).Identity(), own, a)
 }
 
 // TestBatchInDoubt loses the COMMIT of a whole batch, once before the server has seen it and once after the server has

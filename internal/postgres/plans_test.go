@@ -19,7 +19,7 @@ import (
 // many rows, the plan is the same.
 //
 // 20 000 rows stand for ten million: each scan is a look-up by a whole key, whose cost hardly grows with the table, and
-// the generic plan does not depend on the values. Ten million keys are measured by `bench -stored` (docs/performance.md).
+// the generic plan does not depend on the values. The bench of the reference measures ten million keys.
 func TestHotPathPlans(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
