@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // The environment of an instrumented test.
@@ -25,7 +26,8 @@ var (
 	active          = number(os.Getenv(ActiveVar))
 	query, mutated  = replaced(os.Getenv(SQLVar))
 	reachedFile     = os.Getenv(ReachedVar)
-	reached, record = sync.Map{}, sync.Mutex{}
+	record          sync.Mutex
+	reached         [1 << 16]atomic.Bool // by number; a map would allocate in each condition, and tests count allocations
 )
 
 // If is a condition with two mutants: never true, always true. A number of 0 is
@@ -78,7 +80,7 @@ func reach(mutant int) {
 	if reachedFile == "" || mutant == 0 {
 		return
 	}
-	if _, known := reached.LoadOrStore(mutant, true); known {
+	if reached[mutant].Load() || reached[mutant].Swap(true) {
 		return
 	}
 	record.Lock()
