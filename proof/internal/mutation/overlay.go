@@ -52,7 +52,7 @@ func (b *Build) generate(ctx context.Context, db *pgx.Conn) error {
 			return fmt.Errorf("PostgreSQL does not accept the mutant %s: %w\n%s", m.ID, err, m.text)
 		}
 	}
-	views, err := viewMutants(ctx, db, statements, next)
+	views, err := viewMutants(ctx, db, b.Root, statements, next)
 	if err != nil {
 		return err
 	}

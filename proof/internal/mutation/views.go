@@ -3,42 +3,60 @@ package mutation
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 
 	"github.com/jackc/pgx/v5"
 )
 
+// created is a view in a migration. PostgreSQL's own text of it differs by version.
+var created = regexp.MustCompile(`(?m)^CREATE VIEW (\w+) AS\n((?:.*\n)*?.*);$`)
+
 // viewMutants has those of the text of each view: the tests of the queries that read the view are tried. The view is
 // replaced in the database of the test, as a name of the schema is dropped.
-func viewMutants(ctx context.Context, db *pgx.Conn, queries []statement, next func() int) ([]Mutant, error) {
-	rows, err := db.Query(ctx, "SELECT viewname::text, definition FROM pg_views WHERE schemaname = 'public' ORDER BY 1")
+func viewMutants(ctx context.Context, db *pgx.Conn, root string, queries []statement, next func() int) ([]Mutant, error) {
+	type view struct{ file, name, text string }
+	var views []view
+	files, err := filepath.Glob(filepath.Join(root, "db", "migrations", "*.sql"))
 	if err != nil {
 		return nil, err
 	}
-	type view struct{ Name, Definition string }
-	views, err := pgx.CollectRows(rows, pgx.RowToStructByPos[view])
-	if err != nil {
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range created.FindAllStringSubmatch(string(source), -1) {
+			views = append(views, view{"db/migrations/" + filepath.Base(file), m[1], m[2]})
+		}
+	}
+	var there int
+	if err := db.QueryRow(ctx, "SELECT count(*) FROM pg_views WHERE schemaname = 'public'").Scan(&there); err != nil {
 		return nil, err
+	}
+	if len(views) != there {
+		return nil, fmt.Errorf("the schema has %d views, the migrations create %d", there, len(views))
 	}
 	var all []Mutant
 	for _, v := range views {
 		var reach []int
-		named := regexp.MustCompile(`\b` + regexp.QuoteMeta(v.Name) + `\b`)
+		named := regexp.MustCompile(`\b` + regexp.QuoteMeta(v.name) + `\b`)
 		for _, q := range queries {
 			if named.MatchString(q.text) {
 				reach = append(reach, q.first)
 			}
 		}
 		if len(reach) == 0 {
-			return nil, fmt.Errorf("no query reads the view %s", v.Name)
+			return nil, fmt.Errorf("no query reads the view %s", v.name)
 		}
-		changes, err := changes(v.Definition)
+		changes, err := changes(v.text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", v.Name, err)
+			return nil, fmt.Errorf("%s: %w", v.name, err)
 		}
 		for _, ch := range changes {
-			m := Mutant{ID: "view " + v.Name + ": " + ch.what, Kind: SQL, Unit: v.Name, File: "db/schema.sql", number: next(),
-				reach: reach, text: "CREATE OR REPLACE VIEW " + pgx.Identifier{v.Name}.Sanitize() + " AS " + ch.text}
+			m := Mutant{ID: "view " + v.name + ": " + ch.what, Kind: SQL, Unit: v.name, File: v.file, number: next(),
+				reach: reach, text: "CREATE OR REPLACE VIEW " + pgx.Identifier{v.name}.Sanitize() + " AS " + ch.text}
 			if err := accepts(ctx, db, m.text); err != nil {
 				return nil, fmt.Errorf("PostgreSQL does not accept the mutant %s: %w\n%s", m.ID, err, m.text)
 			}

@@ -23,11 +23,11 @@ const (
 )
 
 var (
-	active          = number(os.Getenv(ActiveVar))
-	query, mutated  = replaced(os.Getenv(SQLVar))
-	reachedFile     = os.Getenv(ReachedVar)
-	record          sync.Mutex
-	reached         [1 << 16]atomic.Bool // by number; a map would allocate in each condition, and tests count allocations
+	active         = number(os.Getenv(ActiveVar))
+	query, mutated = replaced(os.Getenv(SQLVar))
+	reachedFile    = os.Getenv(ReachedVar)
+	record         sync.Mutex
+	reached        [1 << 16]atomic.Bool // by number; a map would allocate in each condition, and tests count allocations
 )
 
 // If is a condition with two mutants: never true, always true. A number of 0 is
