@@ -181,7 +181,8 @@ CREATE TRIGGER first_attempt_is_immutable AFTER UPDATE OF create_sent_at, confir
         OR (NEW.intent_number <> OLD.intent_number AND NEW.create_sent_at IS NOT NULL))
     EXECUTE FUNCTION refuse_write('when a call was first sent, and with which intent, never changes');
 -- +goose StatementBegin
--- What is another attempt of a creation is a row of stripe_call_rows, which counts it and holds it to the 24 hours.
+-- A payment says that it made the first attempt of a creation. If two did, neither the attempts nor the 24 hours would be
+-- counted; another attempt is a row of stripe_call_rows.
 CREATE FUNCTION refuse_second_creation() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (

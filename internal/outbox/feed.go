@@ -43,10 +43,12 @@ func (f *Feed) List(
 		if err != nil {
 			return nil, false, fmt.Errorf("look for events without a position in the feed of %s: %w", tenantID, err)
 		}
-		events, err := f.page(ctx, tenantID, after, limit+1)
+		events, damaged, err := f.page(ctx, tenantID, after, limit+1)
 		switch {
 		case err != nil && (!behind || !errors.Is(err, ErrUnknownCursor)):
 			return nil, false, err
+		case damaged: // The next page says which event.
+			return events, true, nil
 		case len(events) > limit:
 			return events[:limit], true, nil
 		case !behind:
@@ -59,22 +61,25 @@ func (f *Feed) List(
 	}
 }
 
-func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]Envelope, error) {
+// page reads events. Damaged: it ends before one that cannot be rendered, because a reader that was given what follows
+// would never see that one once its row is repaired. It does not begin with one.
+func (f *Feed) page(
+	ctx context.Context, tenantID, after string, limit int,
+) (events []Envelope, damaged bool, err error) {
 	position := int64(0)
 	if after != "" {
 		aggregateID, version, ok := parseEventID(after)
 		if !ok {
-			return nil, ErrUnknownCursor
+			return nil, false, ErrUnknownCursor
 		}
-		var err error
 		position, err = f.pool.FeedCursor(
 			ctx, db.FeedCursorParams{TenantID: tenantID, AggregateID: aggregateID, Version: version, EventID: after},
 		)
 		if errors.Is(err, postgres.ErrNoRows) {
-			return nil, ErrUnknownCursor
+			return nil, false, ErrUnknownCursor
 		}
 		if err != nil {
-			return nil, fmt.Errorf("find event %s in the feed: %w", after, err)
+			return nil, false, fmt.Errorf("find event %s in the feed: %w", after, err)
 		}
 	}
 	rows, err := f.pool.FeedList(
@@ -82,9 +87,9 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 			LimitRows: int32(limit)}, //nolint:gosec // at most 101
 	)
 	if err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
+		return nil, false, fmt.Errorf("list events: %w", err)
 	}
-	events := make([]Envelope, len(rows))
+	events = make([]Envelope, len(rows))
 	for i, row := range rows {
 		events[i] = envelope(
 			db.OutboxLeaseRow{
@@ -95,19 +100,17 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 	}
 	if f.render != nil {
 		if err := f.render(ctx, f.pool, events); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	// A reader that was given what follows would never see an event whose row is repaired later.
-	damaged := slices.IndexFunc(events, func(e Envelope) bool { return e.Data == nil })
-	if damaged == 0 {
-		_, err := events[0].MarshalJSON()
-		return nil, err
+	switch i := slices.IndexFunc(events, func(e Envelope) bool { return e.Data == nil }); i {
+	case -1:
+		return events, false, nil
+	case 0:
+		return nil, false, fmt.Errorf("event %s cannot be rendered: its payment or order cannot be read", events[0].ID)
+	default:
+		return events[:i], true, nil
 	}
-	if damaged > 0 {
-		events = events[:damaged]
-	}
-	return events, nil
 }
 
 // place gives positions to events that no relay has marked yet. Usually there are none; then it is not called, and a

@@ -66,9 +66,10 @@ func TestFeedEndsBeforeAnEventWithoutData(t *testing.T) {
 	damaged.Type, damaged.Data = "order.created", nil
 	appendEvents(t, pool, event("ord_1", 1), damaged, event("ord_3", 1))
 	feed := outbox.NewFeed(pool, func(context.Context, *postgres.Pool, []outbox.Envelope) error { return nil })
-	events, _, err := feed.List(t.Context(), tenant, "", 10)
+	events, hasMore, err := feed.List(t.Context(), tenant, "", 10)
 	require.NoError(t, err)
 	require.Len(t, events, 1)
+	require.True(t, hasMore, "the reader asks for the next page, which says which event it is")
 	_, _, err = feed.List(t.Context(), tenant, "ord_1-1", 10)
 	require.ErrorContains(t, err, "ord_2-1")
 }

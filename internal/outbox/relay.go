@@ -246,7 +246,7 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) error 
 		for i, run := range runs {
 			event := run[round]
 			event.tried, event.err = true, errs[i]
-			// A run has a gap where an event is parked, or was published out of turn by an operator.
+			// A run has a gap where an event is parked, or is published already.
 			if event.err == nil && round+1 < len(run) && run[round+1].Version == event.Version+1 {
 				remaining = append(remaining, run)
 			}

@@ -14,11 +14,12 @@ import (
 )
 
 // recordRefundAttempt is recordAttempt for a refund, once it is its turn. Until then it waits
-// for a while, holding neither a connection nor a lock. errRefundInFlight: that while ended, or the caller's time.
+// for a while, holding neither a connection nor a lock. errRefundInFlight: its turn did not come in that while, nor in
+// the caller's time.
 func (s *Service) recordRefundAttempt(
 	ctx context.Context, c *idempotency.Claim, w *refunding,
 ) (row db.StripeCallRecordAttemptRow, err error) {
-	until := time.Now().Add(turnWait)
+	until, busy := time.Now().Add(turnWait), false
 	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
 		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
 			if _, err := q.PaymentLock(ctx, db.PaymentLockParams{
@@ -26,18 +27,18 @@ func (s *Service) recordRefundAttempt(
 			}); err != nil {
 				return fmt.Errorf("lock payment %s: %w", w.refund.PaymentID, err)
 			}
-			busy, err := s.otherRefundInFlight(ctx, q, w.refund)
+			other, err := s.otherRefundInFlight(ctx, q, w.refund)
 			if err != nil {
 				return err
 			}
-			if busy {
+			if busy = other; busy {
 				return errRefundInFlight
 			}
 			row, err = w.call().Attempt(ctx, q, c)
 			return err
 		})
-		if err != nil && ctx.Err() != nil { // in the middle of a look
-			return row, fmt.Errorf("%w: %w", errRefundInFlight, err)
+		if busy && ctx.Err() != nil { // perhaps in the middle of a look, whose error says less than the look before it
+			return row, errRefundInFlight
 		}
 		if !errors.Is(err, errRefundInFlight) || time.Now().After(until) || !idempotency.Pause(ctx,
 			idempotency.Jittered(wait)) {

@@ -66,6 +66,23 @@ func TestRefundWhoseTimeEndsBeforeItsTurn(t *testing.T) {
 	}
 }
 
+// TestRefundWhoseTimeEndsInItsFirstLook: it is not known whether another refund is under way, so that is not said.
+func TestRefundWhoseTimeEndsInItsFirstLook(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	payment := api.Pay("k", api.Order(), visa).ID()
+	w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.RateLimited, Times: -1})
+	require.Equal(t, http.StatusAccepted, refund(api, "first", payment).Status) // T1 has looked, and this is taken over
+	w.ExpireLeases()
+	release := make(chan struct{})
+	hold := proxy.Hold("name: RefundOtherInFlight ", release)
+	answer := refund(api, "first", payment)
+	require.True(t, hold.HasFired())
+	close(release)
+	require.Equal(t, http.StatusAccepted, answer.Status, answer)
+	require.NotContains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'first'`), "another refund")
+}
+
 // TestRefundIsGivenItsIDOnceItsCallIsRecorded: from then on a webhook may end it, and its call stays as it is.
 func TestRefundIsGivenItsIDOnceItsCallIsRecorded(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -85,65 +84,6 @@ func TestBatched(t *testing.T) {
 		}
 		require.Equal(t, rows-refused, b.paid())
 		b.idle()
-	})
-
-	// A damaged row is the error of the one that reads it, and no reason to open all connections again.
-	t.Run("ARowThatCannotBeReadFailsNoOtherMember", func(t *testing.T) {
-		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
-		sessions := func() (pids []uint32) {
-			rows, err := b.pool.Raw().Query(t.Context(), `SELECT pid FROM pg_stat_activity
-				WHERE datname = current_database() AND application_name = 'payonce' ORDER BY pid`)
-			require.NoError(t, err)
-			pids, err = pgx.CollectRows(rows, pgx.RowTo[uint32])
-			require.NoError(t, err)
-			return pids
-		}
-		reads := postgres.NewBatched(b.pool, postgres.Statement[row, time.Time]{
-			Run: func(ctx context.Context, q *db.Queries, rows []row, done func(int32, time.Time)) error {
-				ids := make([]string, len(rows))
-				for i, r := range rows {
-					ids[i] = r.id
-				}
-				got, err := q.DB().Query(ctx, `SELECT n::integer, CASE WHEN id = 'damaged' THEN 'infinity' ELSE now() END
-					FROM unnest($1::text[]) WITH ORDINALITY AS u (id, n)`, ids)
-				if err != nil {
-					return err
-				}
-				var n int32
-				var at time.Time
-				_, err = pgx.ForEachRow(got, []any{&n, &at}, func() error {
-					done(n, at)
-					return nil
-				})
-				return err
-			},
-			Tenant: func(r *row) string { return r.tenant },
-		})
-		_, err := reads.Do(t.Context(), row{id: "a"})
-		require.NoError(t, err)
-		before := sessions()
-		ids := []string{"a", "b", "damaged", "c", "d"}
-		errs := make([]error, len(ids))
-		var at []func()
-		for i, id := range ids {
-			at = append(at, func() { _, errs[i] = reads.Do(t.Context(), row{id: id}) })
-		}
-		b.together(len(ids), func() {}, func() {
-			var all sync.WaitGroup
-			for _, do := range at {
-				all.Go(do)
-			}
-			all.Wait()
-		})
-		for i, id := range ids {
-			if id == "damaged" {
-				require.True(t, postgres.IsUnreadable(errs[i]), "%v", errs[i])
-			} else {
-				require.NoError(t, errs[i], id)
-			}
-		}
-		require.Equal(t, before, sessions(), "the sessions are kept")
 	})
 
 	t.Run("ALockedRowDelaysNoOtherMember", func(t *testing.T) {

@@ -98,11 +98,12 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if cfg.MaxConns >= batchConns { // Fewer are of a tool, which seldom sends a batch.
 		cfg.MaxConns -= hot.MaxConns
 	}
+	// Behind a pooler, which would reject these settings, each statement is planned for its own arrays.
 	if cfg.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheDescribe {
 		for name, value := range planByIndex {
 			hot.ConnConfig.RuntimeParams[name] = value
 		}
-	} // Otherwise each statement is planned for its own arrays, and a pooler would reject these settings.
+	}
 	hot.ConnConfig.RuntimeParams["lock_timeout"] = ms(batchLocks)
 	if !limited {
 		hot.ConnConfig.RuntimeParams["statement_timeout"] = ms(statement / batchShare)
