@@ -183,7 +183,7 @@ const DeliveryReap = `-- name: DeliveryReap :execrows
 WITH old AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id
     FROM webhook_deliveries d
-    WHERE d.status <> 'pending' AND d.ended_at < clock_timestamp() - $1::interval
+    WHERE d.status <> 'pending' AND d.ended_at < (SELECT clock_timestamp() - $1::interval)
     ORDER BY d.ended_at LIMIT $3 OFFSET $2
     FOR UPDATE SKIP LOCKED
 )

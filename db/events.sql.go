@@ -204,12 +204,16 @@ func (q *Queries) FeedLock(ctx context.Context, tenantIds []string) ([]string, e
 }
 
 const FeedReap = `-- name: FeedReap :one
-WITH old AS MATERIALIZED (
-    SELECT e.aggregate_id, e.version, e.position
+WITH oldest AS MATERIALIZED (
+    SELECT e.aggregate_id, e.version, e.position, e.published_at
     FROM outbox_events e
     WHERE e.tenant_id = $1 AND e.position IS NOT NULL
-      AND e.published_at < clock_timestamp() - $2::interval
-    ORDER BY e.position LIMIT $3
+    ORDER BY e.position LIMIT 2 * $2::integer
+), old AS MATERIALIZED (
+    SELECT o.aggregate_id, o.version
+    FROM oldest o
+    WHERE o.published_at < clock_timestamp() - $3::interval
+    ORDER BY o.position LIMIT $2::integer
 ), gone AS (
     DELETE FROM outbox_events e USING old
     WHERE e.tenant_id = $1 AND e.aggregate_id = old.aggregate_id AND e.version = old.version
@@ -228,14 +232,15 @@ SELECT count(*) FROM gone
 
 type FeedReapParams struct {
 	TenantID  string
-	Retention time.Duration
 	LimitRows int32
+	Retention time.Duration
 }
 
-// Deletes the oldest published events of a locked feed and records how far. Ids first, then the deletion by primary
+// Deletes the oldest published events of a locked feed and records how far. It looks at twice as many as it may delete,
+// and no further: the others are younger, but for those that wait for a person. Ids first, then the deletion by primary
 // key: an index that is read and emptied at once is read again and again while an old snapshot is open.
 func (q *Queries) FeedReap(ctx context.Context, arg FeedReapParams) (int64, error) {
-	row := q.db.QueryRow(ctx, FeedReap, arg.TenantID, arg.Retention, arg.LimitRows)
+	row := q.db.QueryRow(ctx, FeedReap, arg.TenantID, arg.LimitRows, arg.Retention)
 	var count int64
 	err := row.Scan(&count)
 	return count, err

@@ -7,9 +7,62 @@ package db
 
 import (
 	"context"
-
 	"time"
 )
+
+const InboxDue = `-- name: InboxDue :many
+SELECT i.consumer, i.event_id, i.type, coalesce(i.traceparent, '') AS traceparent, i.received_at,
+    coalesce(CASE WHEN i.subject IS NULL AND octet_length(i.payload) <= $1::integer THEN i.payload END, '')::bytea
+        AS payload
+FROM inbox_events i
+WHERE i.status = 'pending' AND i.leased_until < clock_timestamp()
+  AND array_position($2::text[], i.consumer) IS NOT NULL
+ORDER BY i.leased_until LIMIT $3
+`
+
+type InboxDueParams struct {
+	PayloadMax int32
+	Consumers  []string
+	LimitRows  int32
+}
+
+type InboxDueRow struct {
+	Consumer    string
+	EventID     string
+	Type        string
+	Traceparent string
+	ReceivedAt  time.Time
+	Payload     []byte
+}
+
+// Reads events that are due, without leasing them. The payload is empty if it is large, so that many fit into memory, and
+// if the event has a subject, whose order a lease keeps.
+func (q *Queries) InboxDue(ctx context.Context, arg InboxDueParams) ([]InboxDueRow, error) {
+	rows, err := q.db.Query(ctx, InboxDue, arg.PayloadMax, arg.Consumers, arg.LimitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InboxDueRow{}
+	for rows.Next() {
+		var i InboxDueRow
+		if err := rows.Scan(
+			&i.Consumer,
+			&i.EventID,
+			&i.Type,
+			&i.Traceparent,
+			&i.ReceivedAt,
+			&i.Payload,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const InboxFail = `-- name: InboxFail :execrows
 UPDATE inbox_events
@@ -146,7 +199,7 @@ const InboxReap = `-- name: InboxReap :execrows
 WITH old AS MATERIALIZED (
     SELECT i.consumer, i.event_id
     FROM inbox_events i
-    WHERE i.status = 'done' AND i.done_at < clock_timestamp() - $1::interval
+    WHERE i.status = 'done' AND i.done_at < (SELECT clock_timestamp() - $1::interval)
     ORDER BY i.done_at LIMIT $3 OFFSET $2
     FOR UPDATE SKIP LOCKED
 )
@@ -216,6 +269,47 @@ func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) ([]I
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const InboxSettle = `-- name: InboxSettle :many
+WITH unleased AS MATERIALIZED (
+    SELECT i.consumer, i.event_id
+    FROM inbox_events i
+    WHERE i.consumer = $1 AND i.event_id = ANY ($2::text[]) AND i.status = 'pending'
+      AND i.leased_until < clock_timestamp()
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE inbox_events e
+SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = NULL
+FROM unleased u
+WHERE e.consumer = u.consumer AND e.event_id = u.event_id
+RETURNING e.event_id
+`
+
+type InboxSettleParams struct {
+	Consumer string
+	EventIds []string
+}
+
+// Records as applied those of a consumer's events that no processor has leased, and drops their payloads.
+func (q *Queries) InboxSettle(ctx context.Context, arg InboxSettleParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, InboxSettle, arg.Consumer, arg.EventIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var event_id string
+		if err := rows.Scan(&event_id); err != nil {
+			return nil, err
+		}
+		items = append(items, event_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

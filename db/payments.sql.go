@@ -1313,6 +1313,51 @@ func (q *Queries) PaymentsConfirmable(ctx context.Context, arg PaymentsConfirmab
 	return items, nil
 }
 
+const PaymentsOfIntents = `-- name: PaymentsOfIntents :many
+SELECT i.n, p.status, (p.ended_id IS NOT NULL)::boolean AS ended
+FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS order_id,
+        unnest($3::text[]) AS intent_id, generate_subscripts($3::text[], 1) AS n) i
+CROSS JOIN LATERAL (
+    SELECT q.status, q.ended_id
+    FROM payments q
+    WHERE q.tenant_id = i.tenant_id AND q.order_id = i.order_id AND q.intent_id = i.intent_id
+    ORDER BY q.ended_id IS NULL DESC, q.id DESC LIMIT 1) p
+ORDER BY i.n
+`
+
+type PaymentsOfIntentsParams struct {
+	TenantIds []string
+	OrderIds  []string
+	IntentIds []string
+}
+
+type PaymentsOfIntentsRow struct {
+	N      int32
+	Status PaymentStatus
+	Ended  bool
+}
+
+// Returns, over arrays, the state of each intent's payment as PaymentOfIntent finds it, and its place in the arrays.
+func (q *Queries) PaymentsOfIntents(ctx context.Context, arg PaymentsOfIntentsParams) ([]PaymentsOfIntentsRow, error) {
+	rows, err := q.db.Query(ctx, PaymentsOfIntents, arg.TenantIds, arg.OrderIds, arg.IntentIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PaymentsOfIntentsRow{}
+	for rows.Next() {
+		var i PaymentsOfIntentsRow
+		if err := rows.Scan(&i.N, &i.Status, &i.Ended); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const TenantExists = `-- name: TenantExists :one
 SELECT EXISTS (SELECT FROM tenants WHERE id = $1)
 `

@@ -15,7 +15,7 @@ const KeyDeleteTombstones = `-- name: KeyDeleteTombstones :execrows
 WITH old AS MATERIALIZED (
     SELECT k.tenant_id, k.key
     FROM idempotency_keys k
-    WHERE k.answer_dropped_at < clock_timestamp() - $1::interval AND k.answer_dropped_at IS NOT NULL
+    WHERE k.answer_dropped_at < (SELECT clock_timestamp() - $1::interval) AND k.answer_dropped_at IS NOT NULL
     ORDER BY k.answer_dropped_at LIMIT $3 OFFSET $2
     FOR UPDATE SKIP LOCKED
 )
@@ -42,7 +42,7 @@ const KeyDropAnswers = `-- name: KeyDropAnswers :execrows
 WITH expired AS MATERIALIZED (
     SELECT k.tenant_id, k.key
     FROM idempotency_keys k
-    WHERE k.finished_at < clock_timestamp() - $1::interval
+    WHERE k.finished_at < (SELECT clock_timestamp() - $1::interval)
       AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
     ORDER BY k.finished_at LIMIT $3 OFFSET $2
     FOR NO KEY UPDATE SKIP LOCKED
@@ -61,7 +61,8 @@ type KeyDropAnswersParams struct {
 }
 
 // Drops the responses that are older than the retention and leaves tombstones: who requested what, under which key, and
-// the resource. Ids first, then the update by primary key: an index that is read and emptied at once is read again and
+// the resource. The subquery makes the time a bound of the index: a volatile function would be asked of each row that is
+// kept. Ids first, then the update by primary key: an index that is read and emptied at once is read again and
 // again while an old snapshot is open. It skips rows that another reaper has locked, and as many of the oldest as it is
 // told to: those that cannot be changed.
 func (q *Queries) KeyDropAnswers(ctx context.Context, arg KeyDropAnswersParams) (int64, error) {

@@ -95,7 +95,7 @@ WHERE e.tenant_id = missed.tenant_id AND e.event_id = missed.event_id;
 WITH old AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id
     FROM webhook_deliveries d
-    WHERE d.status <> 'pending' AND d.ended_at < clock_timestamp() - @retention::interval
+    WHERE d.status <> 'pending' AND d.ended_at < (SELECT clock_timestamp() - @retention::interval)
     ORDER BY d.ended_at LIMIT @limit_rows OFFSET @skip
     FOR UPDATE SKIP LOCKED
 )

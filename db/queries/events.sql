@@ -73,14 +73,19 @@ ORDER BY reap_at LIMIT 1
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: FeedReap :one
--- Deletes the oldest published events of a locked feed and records how far. Ids first, then the deletion by primary
+-- Deletes the oldest published events of a locked feed and records how far. It looks at twice as many as it may delete,
+-- and no further: the others are younger, but for those that wait for a person. Ids first, then the deletion by primary
 -- key: an index that is read and emptied at once is read again and again while an old snapshot is open.
-WITH old AS MATERIALIZED (
-    SELECT e.aggregate_id, e.version, e.position
+WITH oldest AS MATERIALIZED (
+    SELECT e.aggregate_id, e.version, e.position, e.published_at
     FROM outbox_events e
     WHERE e.tenant_id = @tenant_id AND e.position IS NOT NULL
-      AND e.published_at < clock_timestamp() - @retention::interval
-    ORDER BY e.position LIMIT @limit_rows
+    ORDER BY e.position LIMIT 2 * @limit_rows::integer
+), old AS MATERIALIZED (
+    SELECT o.aggregate_id, o.version
+    FROM oldest o
+    WHERE o.published_at < clock_timestamp() - @retention::interval
+    ORDER BY o.position LIMIT @limit_rows::integer
 ), gone AS (
     DELETE FROM outbox_events e USING old
     WHERE e.tenant_id = @tenant_id AND e.aggregate_id = old.aggregate_id AND e.version = old.version

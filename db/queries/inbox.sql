@@ -32,6 +32,32 @@ FROM due
 WHERE e.consumer = due.consumer AND e.event_id = due.event_id
 RETURNING e.*;
 
+-- name: InboxDue :many
+-- Reads events that are due, without leasing them. The payload is empty if it is large, so that many fit into memory, and
+-- if the event has a subject, whose order a lease keeps.
+SELECT i.consumer, i.event_id, i.type, coalesce(i.traceparent, '') AS traceparent, i.received_at,
+    coalesce(CASE WHEN i.subject IS NULL AND octet_length(i.payload) <= @payload_max::integer THEN i.payload END, '')::bytea
+        AS payload
+FROM inbox_events i
+WHERE i.status = 'pending' AND i.leased_until < clock_timestamp()
+  AND array_position(@consumers::text[], i.consumer) IS NOT NULL
+ORDER BY i.leased_until LIMIT @limit_rows;
+
+-- name: InboxSettle :many
+-- Records as applied those of a consumer's events that no processor has leased, and drops their payloads.
+WITH unleased AS MATERIALIZED (
+    SELECT i.consumer, i.event_id
+    FROM inbox_events i
+    WHERE i.consumer = @consumer AND i.event_id = ANY (@event_ids::text[]) AND i.status = 'pending'
+      AND i.leased_until < clock_timestamp()
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE inbox_events e
+SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = NULL
+FROM unleased u
+WHERE e.consumer = u.consumer AND e.event_id = u.event_id
+RETURNING e.event_id;
+
 -- name: InboxFinish :execrows
 -- Begins the transaction that applies a leased event, and drops its payload. Zero rows: the lease was lost, and nothing
 -- may be applied.
@@ -63,7 +89,7 @@ WHERE consumer = @consumer AND event_id = @event_id AND status = 'parked';
 WITH old AS MATERIALIZED (
     SELECT i.consumer, i.event_id
     FROM inbox_events i
-    WHERE i.status = 'done' AND i.done_at < clock_timestamp() - @retention::interval
+    WHERE i.status = 'done' AND i.done_at < (SELECT clock_timestamp() - @retention::interval)
     ORDER BY i.done_at LIMIT @limit_rows OFFSET @skip
     FOR UPDATE SKIP LOCKED
 )

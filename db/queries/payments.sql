@@ -352,6 +352,18 @@ SELECT * FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id
 ORDER BY ended_id IS NULL DESC, id DESC LIMIT 1;
 
+-- name: PaymentsOfIntents :many
+-- Returns, over arrays, the state of each intent's payment as PaymentOfIntent finds it, and its place in the arrays.
+SELECT i.n, p.status, (p.ended_id IS NOT NULL)::boolean AS ended
+FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS order_id,
+        unnest(@intent_ids::text[]) AS intent_id, generate_subscripts(@intent_ids::text[], 1) AS n) i
+CROSS JOIN LATERAL (
+    SELECT q.status, q.ended_id
+    FROM payments q
+    WHERE q.tenant_id = i.tenant_id AND q.order_id = i.order_id AND q.intent_id = i.intent_id
+    ORDER BY q.ended_id IS NULL DESC, q.id DESC LIMIT 1) p
+ORDER BY i.n;
+
 -- name: PaymentOfIntentElsewhere :many
 -- Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time,
 -- and none is older than the first intent of its order by more than the time in which its creation may be tried again.

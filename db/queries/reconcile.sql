@@ -1,5 +1,6 @@
 -- The reconciler compares pages of Stripe's objects with our rows. Each object names its tenant and order; these
--- queries read what is recorded of those orders at once.
+-- queries read what is recorded of those orders at once. The two times of a key are coalesced so that it is read by
+-- its primary key: with few unfinished keys a planner would read all of them for each payment.
 
 -- name: ReconcileTenants :many
 SELECT id FROM tenants WHERE id = ANY(@ids::text[]);
@@ -17,7 +18,7 @@ SELECT sqlc.embed(o),
         WHERE k.tenant_id = o.tenant_id AND k.key IN (o.canceling_key
             , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
                WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id) -- part: checkouts
-            ) AND k.finished_at IS NULL AND k.parked_at IS NULL
+            ) AND coalesce(k.finished_at, k.parked_at) IS NULL
           AND k.created_at > clock_timestamp() - @patience::interval) AS holder_in_progress
     , EXISTS ( -- part: checkouts
         SELECT FROM checkouts c -- part: checkouts
@@ -31,7 +32,7 @@ SELECT sqlc.embed(p), extract(epoch FROM clock_timestamp() - p.updated_at)::floa
     EXISTS (
         SELECT FROM idempotency_keys k
         WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
-          AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_progress
+          AND coalesce(k.finished_at, k.parked_at) IS NULL) AS in_progress
 FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS id) named
 JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
 ORDER BY p.id;
@@ -42,7 +43,7 @@ SELECT sqlc.embed(r),
     EXISTS (
         SELECT FROM idempotency_keys k
         WHERE k.tenant_id = r.tenant_id AND k.key = r.idempotency_key
-          AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_progress
+          AND coalesce(k.finished_at, k.parked_at) IS NULL) AS in_progress
 FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS id) named
 JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
 JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id

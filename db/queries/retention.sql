@@ -1,12 +1,13 @@
 -- name: KeyDropAnswers :execrows
 -- Drops the responses that are older than the retention and leaves tombstones: who requested what, under which key, and
--- the resource. Ids first, then the update by primary key: an index that is read and emptied at once is read again and
+-- the resource. The subquery makes the time a bound of the index: a volatile function would be asked of each row that is
+-- kept. Ids first, then the update by primary key: an index that is read and emptied at once is read again and
 -- again while an old snapshot is open. It skips rows that another reaper has locked, and as many of the oldest as it is
 -- told to: those that cannot be changed.
 WITH expired AS MATERIALIZED (
     SELECT k.tenant_id, k.key
     FROM idempotency_keys k
-    WHERE k.finished_at < clock_timestamp() - @retention::interval
+    WHERE k.finished_at < (SELECT clock_timestamp() - @retention::interval)
       AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
     ORDER BY k.finished_at LIMIT @batch_max OFFSET @skip
     FOR NO KEY UPDATE SKIP LOCKED
@@ -22,7 +23,7 @@ WHERE k.tenant_id = expired.tenant_id AND k.key = expired.key AND k.finished_at 
 WITH old AS MATERIALIZED (
     SELECT k.tenant_id, k.key
     FROM idempotency_keys k
-    WHERE k.answer_dropped_at < clock_timestamp() - @retention::interval AND k.answer_dropped_at IS NOT NULL
+    WHERE k.answer_dropped_at < (SELECT clock_timestamp() - @retention::interval) AND k.answer_dropped_at IS NOT NULL
     ORDER BY k.answer_dropped_at LIMIT @batch_max OFFSET @skip
     FOR UPDATE SKIP LOCKED
 )

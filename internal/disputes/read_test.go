@@ -216,6 +216,12 @@ func TestEventAboutADispute(t *testing.T) {
 	handler := s.WebhookHandler(inbox.Handler{
 		Prepare: func(context.Context, inbox.Event) (any, error) { return "next", nil },
 		Apply:   func(context.Context, *db.Queries, inbox.Event, any) error { applied++; return nil },
+		Settled: func(_ context.Context, events []inbox.Event) (types []string, _ error) {
+			for _, e := range events {
+				types = append(types, e.Type)
+			}
+			return types, nil
+		},
 	})
 	event := func(kind, payload string) inbox.Event { return inbox.Event{Type: kind, Payload: []byte(payload)} }
 	about := func(id string) inbox.Event {
@@ -225,6 +231,10 @@ func TestEventAboutADispute(t *testing.T) {
 	apply := func(e inbox.Event, prepared any) error {
 		return b.api.Pool.InTx(t.Context(), func(q *db.Queries) error { return handler.Apply(t.Context(), q, e, prepared) })
 	}
+
+	settled, err := handler.Settled(t.Context(), []inbox.Event{about(id), event("charge.refunded", `{}`)})
+	require.NoError(t, err)
+	require.Equal(t, []string{"charge.refunded"}, settled)
 
 	prepared, err := handler.Prepare(t.Context(), event("charge.refunded", `{}`))
 	require.NoError(t, err)

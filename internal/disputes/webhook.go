@@ -35,6 +35,9 @@ func (s *Service) WebhookHandler(next inbox.Handler) inbox.Handler {
 			}
 			return nil
 		},
+		Settled: func(ctx context.Context, events []inbox.Event) ([]string, error) {
+			return next.Settled(ctx, slices.DeleteFunc(slices.Clone(events), about))
+		},
 	}
 }
 

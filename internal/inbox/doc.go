@@ -19,6 +19,9 @@
 // If that fails, the message is stored in our table and acknowledged: retries, their limit and what follows are decided
 // here, where they can be queried, and not by a broker's redelivery limit, beyond which messages are dropped.
 //
+// A handler is asked first which events it would do nothing with (Settled): most webhooks are about a payment whose
+// response has said the same already. Those share a statement and a commit, and are not leased.
+//
 // # Order
 //
 // A message with a subject and a version is applied after all earlier ones of

@@ -51,6 +51,10 @@ type Handler struct {
 	Prepare func(ctx context.Context, e Event) (any, error)
 	// Apply makes the effect, in the transaction of the event's row.
 	Apply func(ctx context.Context, q *db.Queries, e Event, prepared any) error
+	// Settled, if not nil, returns the ids of those events whose Prepare and Apply would do nothing, now or at any
+	// later time. They are recorded as applied together, without either. No attempt is counted for it, so it does
+	// nothing that could end the process.
+	Settled func(ctx context.Context, events []Event) ([]string, error)
 }
 
 // Unpark makes a parked event due again. It reports whether it was parked.

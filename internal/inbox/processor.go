@@ -24,6 +24,12 @@ const (
 	// events prepared concurrently, so that webhooks of a burst do not wait for each other's calls
 	atOnceDefault = 8
 	statsEvery    = 5 * time.Second
+
+	settleAtOnce     = 128
+	settlePayloadMax = 16 << 10 // bytes; a webhook has 1 to 5 KB, so that they take less than a megabyte
+	// between the begins of two iterations, of which the first left nothing undone: events that arrive meanwhile share
+	// the second
+	rest = 10 * time.Millisecond
 )
 
 const _ = uint(leaseDefault - handleWithin - settleWithin) // a handler must not outlive its lease
@@ -52,6 +58,7 @@ type Processor struct {
 	tracer    *tracing.Tracer
 	woken     chan struct{}
 	measured  time.Time
+	rested    time.Time // before which no iteration begins
 }
 
 // NewProcessor returns a processor for one loop. It skips events of consumers for which it has no handler: during a
@@ -87,17 +94,37 @@ func (p *Processor) Wake() {
 func (p *Processor) Woken() <-chan struct{} { return p.woken }
 
 // RunOnce applies a few due events concurrently, and returns how many it tried, once the outcome of each is recorded.
-// Those that failed are due later. An error means that the database cannot be reached.
+// It first records those that need no application. Events that failed are due later. An error means that the database
+// cannot be reached.
 func (p *Processor) RunOnce(ctx context.Context) (int, error) {
 	if err := p.measure(ctx); err != nil {
 		return 0, err
+	}
+	select {
+	case <-time.After(time.Until(p.rested)):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	began := time.Now()
+	due, err := p.pool.InboxDue(
+		ctx, db.InboxDueParams{Consumers: p.consumers, PayloadMax: settlePayloadMax, LimitRows: settleAtOnce},
+	)
+	if err != nil {
+		return 0, fmt.Errorf("look for received events: %w", err)
+	}
+	settled := p.settle(ctx, due)
+	if settled == len(due) {
+		if settled < settleAtOnce {
+			p.rested = began.Add(rest)
+		}
+		return settled, nil
 	}
 	rows, err := p.pool.InboxLease(
 		ctx, db.InboxLeaseParams{Lease: p.lease, Consumers: p.consumers,
 			LimitRows: int32(p.atOnce)}, //nolint:gosec // a few
 	)
 	if err != nil {
-		return 0, fmt.Errorf("lease received events: %w", err)
+		return settled, fmt.Errorf("lease received events: %w", err)
 	}
 	errs := make([]error, len(rows))
 	var all sync.WaitGroup
@@ -105,12 +132,57 @@ func (p *Processor) RunOnce(ctx context.Context) (int, error) {
 		all.Go(func() { errs[i] = p.process(ctx, row) })
 	}
 	all.Wait()
-	return len(rows), errors.Join(errs...)
+	return settled + len(rows), errors.Join(errs...)
+}
+
+// settle records due events as applied with which their handlers have nothing to do, and returns how many. It saves
+// work and is needed for nothing, so a failure is logged, and the events are applied one by one.
+func (p *Processor) settle(ctx context.Context, due []db.InboxDueRow) (settled int) {
+	events := map[string][]Event{} // by consumer
+	for _, row := range due {
+		if p.handlers[row.Consumer].Settled != nil && len(row.Payload) > 0 {
+			events[row.Consumer] = append(events[row.Consumer], Event{Consumer: row.Consumer, ID: row.EventID,
+				Type: row.Type, Payload: row.Payload, Traceparent: row.Traceparent, ReceivedAt: row.ReceivedAt})
+		}
+	}
+	var err error
+	for consumer, events := range events {
+		n, consumerErr := p.settleOf(ctx, consumer, events)
+		settled, err = settled+n, errors.Join(err, consumerErr)
+	}
+	if err != nil {
+		p.log.Warn("due events are applied one by one", "error", err)
+	}
+	return settled
+}
+
+func (p *Processor) settleOf(ctx context.Context, consumer string, events []Event) (int, error) {
+	var ids []string
+	err := guarded(func() (err error) {
+		ids, err = p.handlers[consumer].Settled(ctx, events)
+		return err
+	})
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	done, err := p.pool.InboxSettle(ctx, db.InboxSettleParams{Consumer: consumer, EventIds: ids})
+	if err != nil {
+		return 0, fmt.Errorf("record events that need nothing: %w", err)
+	}
+	for _, e := range events {
+		if slices.Contains(done, e.ID) {
+			_, span := p.startSpan(ctx, e)
+			span.Set(spanResult, resultApplied)
+			span.End(nil)
+		}
+	}
+	p.metrics.events.WithLabelValues(consumer, resultApplied).Add(float64(len(done)))
+	return len(done), nil
 }
 
 // process returns an error only if the outcome could not be recorded; then the lease expires and the event is retried.
 func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
-	ctx, span := p.startSpan(ctx, row)
+	ctx, span := p.startSpan(ctx, eventOf(row))
 	cause := guarded(func() error { return p.apply(ctx, row) })
 	result := resultApplied
 	var err error
@@ -130,14 +202,14 @@ func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
 }
 
 // startSpan continues the trace of the event.
-func (p *Processor) startSpan(ctx context.Context, row db.InboxEvent) (context.Context, tracing.Span) {
-	if row.Traceparent == nil {
+func (p *Processor) startSpan(ctx context.Context, e Event) (context.Context, tracing.Span) {
+	if e.Traceparent == "" {
 		return ctx, tracing.Span{}
 	}
-	ctx, span := p.tracer.Continue(ctx, trace.SpanKindConsumer, *row.Traceparent, "apply ", row.Type)
-	span.Set(spanConsumer, row.Consumer)
-	span.Set(tracing.EventID, row.EventID)
-	span.SetInt(spanAttempt, int64(row.Attempts))
+	ctx, span := p.tracer.Continue(ctx, trace.SpanKindConsumer, e.Traceparent, "apply ", e.Type)
+	span.Set(spanConsumer, e.Consumer)
+	span.Set(tracing.EventID, e.ID)
+	span.SetInt(spanAttempt, int64(e.Attempt))
 	return ctx, span
 }
 

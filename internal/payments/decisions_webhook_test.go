@@ -2,6 +2,7 @@ package payments_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -46,13 +47,14 @@ func TestWebhookFollowsStripe(t *testing.T) {
 		stripe  []response
 		want    string // order, payments; refunds
 		due     bool
+		settled bool // nothing is done with it, now or later
 		wrong   string
 	}{
 		{name: "IntentOfAPaymentThatWaits", payment: waiting, event: succeeded, want: "open, requires_action; ", due: true},
 		{name: "IntentOfAPaymentWhoseOutcomeIsUnknown", payment: unknown, event: "payment_intent.processing",
 			want: "open, processing; ", due: true},
-		{name: "IntentOfAPaymentThatWasMade", payment: paidUp, event: succeeded, want: "paid, succeeded; "},
-		{name: "IntentOfAFailedPaymentIsNotAtItsEnd", payment: failed, event: "payment_intent.payment_failed",
+		{name: "IntentOfAPaymentThatWasMade", payment: paidUp, event: succeeded, settled: true, want: "paid, succeeded; "},
+		{name: "IntentOfAFailedPaymentIsNotAtItsEnd", payment: failed, event: "payment_intent.payment_failed", settled: true,
 			want: "open, failed; "},
 		{name: "IntentOfAFailedPaymentWasPaid", payment: failed, event: succeeded, stripe: []response{shows(paid)},
 			want: "paid, failed closed succeeded; "},
@@ -161,7 +163,10 @@ func TestWebhookFollowsStripe(t *testing.T) {
 			case "no intent":
 				object = map[string]any{"id": "cus_1", "object": "customer"}
 			}
-			err := p.webhook(c.event, object)
+			settled, err := p.settled(c.event, object)
+			require.NoError(t, err)
+			require.Equal(t, c.settled, settled)
+			err = p.webhook(c.event, object)
 			if c.wrong == "" {
 				require.NoError(t, err)
 			} else {
@@ -182,12 +187,26 @@ func TestWebhookFollowsStripe(t *testing.T) {
 
 // webhook prepares and applies an event, as the inbox does.
 func (p *played) webhook(event string, object map[string]any) error {
-	p.Helper()
-	payload, err := json.Marshal(map[string]any{
-		"id": "evt_" + uuid.NewString(), "type": event, "data": map[string]any{"object": object},
+	return p.apply(eventOf(p.T, event, object))
+}
+
+// settled reports whether the inbox would neither prepare nor apply the event. Its neighbours change nothing.
+func (p *played) settled(event string, object map[string]any) (bool, error) {
+	e := eventOf(p.T, event, object)
+	ids, err := p.api.Payments.WebhookHandler().Settled(p.Context(), []inbox.Event{
+		{ID: "no JSON", Type: event, Payload: []byte("{")}, eventOf(p.T, event, map[string]any{"object": "payment_intent"}),
+		e, eventOf(p.T, event, map[string]any{"id": "pi_none", "object": "payment_intent",
+			"metadata": map[string]string{"tenant_id": p.w.Tenant.ID, "order_id": "none"}}),
 	})
-	require.NoError(p.T, err)
-	return p.apply(inbox.Event{Type: event, Payload: payload})
+	return slices.Equal(ids, []string{e.ID}), err
+}
+
+func eventOf(t *testing.T, event string, object map[string]any) inbox.Event {
+	t.Helper()
+	id := "evt_" + uuid.NewString()
+	payload, err := json.Marshal(map[string]any{"id": id, "type": event, "data": map[string]any{"object": object}})
+	require.NoError(t, err)
+	return inbox.Event{ID: id, Type: event, Payload: payload}
 }
 
 func (p *played) apply(e inbox.Event) error {

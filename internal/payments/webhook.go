@@ -36,7 +36,7 @@ func (s *Service) WebhookHandler() inbox.Handler {
 	return inbox.Handler{Prepare: func(ctx context.Context, e inbox.Event) (any, error) {
 		seen, err := h.prepare(ctx, e)
 		return seen, AwayWithStripe(err)
-	}, Apply: h.apply}
+	}, Apply: h.apply, Settled: h.settled}
 }
 
 // AwayWithStripe is err, marked as no failure of the event if Stripe is away.
@@ -59,8 +59,7 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 	if hint.ID == "" {
 		return webhookSeen{}, nil
 	}
-	aboutRefund := strings.Contains(e.Type, "refund")
-	if !aboutRefund && hint.TenantID != "" {
+	if !aboutRefund(e) && hint.TenantID != "" {
 		p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 			TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID,
 		})
@@ -74,7 +73,7 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 			return nil, fmt.Errorf("find the payment of %s: %w", hint.ID, err)
 		}
 	}
-	if hint.Operation != "" && !aboutRefund {
+	if hint.Operation != "" && !aboutRefund(e) {
 		return webhookSeen{intent: hint}, nil // The operation that made it reads it itself.
 	}
 	intent, err := s.gateway.GetIntent(ctx, hint.ID)
@@ -88,7 +87,7 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		return nil, err
 	}
 	seen := webhookSeen{intent: intent}
-	if aboutRefund {
+	if aboutRefund(e) {
 		seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)
 		if err != nil {
 			return nil, err
@@ -97,6 +96,41 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 	}
 	return seen, nil
 }
+
+// settled finds the events about payments that are final and that say nothing of what may have happened to their
+// intents since: prepare asks Stripe nothing about them and apply changes nothing.
+func (s webhooks) settled(ctx context.Context, events []inbox.Event) ([]string, error) {
+	var of db.PaymentsOfIntentsParams
+	var asked []inbox.Event
+	for _, e := range events {
+		event, err := stripe.ReadWebhook(e.Payload)
+		if hint := event.Intent; err == nil && hint.ID != "" && hint.TenantID != "" && !aboutRefund(e) {
+			of.TenantIds, of.OrderIds = append(of.TenantIds, hint.TenantID), append(of.OrderIds, hint.OrderID)
+			of.IntentIds, asked = append(of.IntentIds, hint.ID), append(asked, e)
+		}
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	found, err := s.pool.PaymentsOfIntents(ctx, of)
+	if err != nil {
+		return nil, fmt.Errorf("find the payments of %d intents: %w", len(asked), err)
+	}
+	var ids []string
+	for _, p := range found {
+		e := asked[p.N-1]
+		if !unfinished(p.Status) && !(p.Ended && endsIntent(e.Type)) {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids, nil
+}
+
+func unfinished(status db.PaymentStatus) bool {
+	return status == db.PaymentStatusProcessing || status == db.PaymentStatusRequiresAction
+}
+
+func aboutRefund(e inbox.Event) bool { return strings.Contains(e.Type, "refund") }
 
 // locate is LocateIntent, if metadata names a tenant of ours. An account may have many payments of other programs.
 func (s webhooks) locate(ctx context.Context, i stripe.Intent) (stripe.Intent, error) {
@@ -200,7 +234,6 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
 	})
-	unfinished := p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction
 	switch {
 	case errors.Is(err, postgres.ErrNoRows) && intent.Status == stripe.IntentSucceeded &&
 		intent.RefundedMinor == intent.ReceivedMinor:
@@ -213,9 +246,9 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 		return nil // No money can have moved.
 	case err != nil:
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
-	case unfinished && intent.RefundedMinor > 0 && isFor(p, intent): // Of another amount, it waits for all to be returned.
+	case unfinished(p.Status) && intent.RefundedMinor > 0 && isFor(p, intent): // Of another amount, it waits for all to be returned.
 		return fmt.Errorf("payment %s is %s here, and refunded at Stripe", p.ID, p.Status) // Kept, and tried again.
-	case unfinished:
+	case unfinished(p.Status):
 		return idempotency.ExpediteHolder(ctx, q, p.TenantID, p.IdempotencyKey)
 	case adopt.id != "": // If it may not be adopted now, the reconciler reads it again within minutes.
 		_, err := s.Repairs().adoptFinally(ctx, q, adopt, intent)

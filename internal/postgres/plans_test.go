@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
@@ -118,36 +119,12 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 	backlog("down", "now() + interval '1 hour'", 20000)
 	backlog("down", "'-infinity'", 2)
 	backlog("well", "now() - interval '1 minute'", 3)
-	buffers := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
 	lease := func(busy string, rows int) (read int) {
-		tx, err := pool.Raw().Begin(t.Context())
-		require.NoError(t, err)
-		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-		for _, sql := range []string{"SET LOCAL plan_cache_mode = force_generic_plan",
-			"PREPARE lease AS " + db.DeliveryLease} {
-			_, err = tx.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
-			require.NoError(t, err)
-		}
-		defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE lease") }()
-		got, err := tx.Conn().
-			PgConn().
-			Exec(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE lease('1 minute', '"+busy+"', 8)").
-			ReadAll()
-		require.NoError(t, err)
-		var plan []string
-		for _, row := range got[0].Rows {
-			plan = append(plan, string(row[0]))
-		}
-		all := strings.Join(plan, "\n")
-		require.Contains(t, plan[0], fmt.Sprintf("rows=%d loops=1)", rows), all)
-		m := buffers.FindStringSubmatch(all) // those of the whole statement come first
-		require.NotNil(t, m, all)
-		for _, part := range m[1:] {
-			var n int
-			_, _ = fmt.Sscan(part, &n)
-			read += n
-		}
-		require.Less(t, read, 300, all)
+		t.Helper()
+		read, plan := explained(t, pool, generic, db.DeliveryLease, "EXECUTE s('1 minute', '"+busy+"', 8)")
+		first, _, _ := strings.Cut(plan, "\n")
+		require.Contains(t, first, fmt.Sprintf("rows=%d loops=1)", rows), plan)
+		require.Less(t, read, 300, plan)
 		return read
 	}
 	for _, analyze := range []bool{false, true} {
@@ -161,6 +138,128 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 }
 
 // part: webhooks }
+
+// TestRetentionReadsWhatIsOld: a reaper looks each minute at tables that keep millions of rows for days, and reads those
+// that are past their time. A bound that the planner may not give to the index, such as a volatile function, would be
+// compared with every row that is kept.
+func TestRetentionReadsWhatIsOld(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	exec := func(sql string) {
+		t.Helper()
+		_, err := pool.Raw().Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	for _, table := range []string{"idempotency_keys", "inbox_events", "outbox_events"} {
+		exec("ALTER TABLE " + table + " SET (autovacuum_enabled = off)")
+	}
+	// Three of each are old.
+	exec(`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request_id, resource_id,
+			recovery_point, claim_token, leased_until, next_attempt_at, finished_at, answer_version, answer_status,
+			answer_headers, answer_body, answer_dropped_at)
+		SELECT 'ten_1', 'k' || n, 'create_payment', sha256('x'), 1, 'req', 'pay', 'finished', gen_random_uuid(), now(), now(),
+			now() - CASE WHEN n <= 6 THEN 9 ELSE 1 END * interval '1 hour',
+			CASE n % 2 WHEN 0 THEN 1 END, CASE n % 2 WHEN 0 THEN 201 END, CASE n % 2 WHEN 0 THEN ''::bytea END,
+			CASE n % 2 WHEN 0 THEN ''::bytea END,
+			CASE n % 2 WHEN 1 THEN now() - CASE WHEN n <= 6 THEN 9 ELSE 1 END * interval '1 hour' END
+		FROM generate_series(1, 20000) n`)
+	exec(`INSERT INTO inbox_events (consumer, event_id, status, type, done_at)
+		SELECT 'stripe', 'evt_' || n, 'done', 't', now() - CASE WHEN n <= 3 THEN 9 ELSE 1 END * interval '1 hour'
+		FROM generate_series(1, 20000) n`)
+	exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, published_at)
+		SELECT 'ten_1', 'ord_' || n, 1, 't', '{}', n, now() - CASE WHEN n <= 3 THEN 9 ELSE 1 END * interval '1 hour'
+		FROM generate_series(1, 20000) n`)
+	exec(`INSERT INTO event_feeds (tenant_id, last_position) VALUES ('ten_1', 20000)`)
+	statements := map[string]string{
+		"KeyDropAnswers":      "EXECUTE s('5 hours', 0, 20)",
+		"KeyDeleteTombstones": "EXECUTE s('5 hours', 0, 20)",
+		"InboxReap":           "EXECUTE s('5 hours', 0, 20)",
+		"FeedReap":            "EXECUTE s('ten_1', 20, '5 hours')",
+	}
+	sql := map[string]string{"KeyDropAnswers": db.KeyDropAnswers, "KeyDeleteTombstones": db.KeyDeleteTombstones,
+		"InboxReap": db.InboxReap, "FeedReap": db.FeedReap}
+	// part: webhooks {
+	exec("ALTER TABLE webhook_deliveries SET (autovacuum_enabled = off)")
+	exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, body, status, ended_at)
+		SELECT 'ten_1', 'evt_' || n, '', 'delivered', now() - CASE WHEN n <= 3 THEN 9 ELSE 1 END * interval '1 hour'
+		FROM generate_series(1, 20000) n`)
+	statements["DeliveryReap"], sql["DeliveryReap"] = "EXECUTE s('5 hours', 0, 20)", db.DeliveryReap
+	// part: webhooks }
+	for _, analyze := range []bool{false, true} {
+		if analyze {
+			exec("ANALYZE")
+		}
+		for name, execute := range statements {
+			read, plan := explained(t, pool, custom, sql[name], execute)
+			require.Regexp(t, `(Delete|Update) on .*\(.*loops=1\)`, plan, name)
+			require.Less(t, read, 200, "%s, analyzed %t\n%s", name, analyze, plan)
+			require.Contains(t, plan, "rows=3", name)
+		}
+	}
+}
+
+// TestReconcilerReadsKeysByTheirPrimaryKey, not all that are unfinished for each payment. There are few of those, so
+// their index looks cheap.
+func TestReconcilerReadsKeysByTheirPrimaryKey(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	for _, sql := range []string{
+		`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request_id, resource_id,
+				recovery_point, claim_token, leased_until, next_attempt_at, finished_at, answer_version, answer_status,
+				answer_headers, answer_body)
+			SELECT 'ten_1', 'k' || n, 'create_payment', sha256('x'), 1, 'req', 'pay', 'finished', gen_random_uuid(), now(),
+				now(), now(), 1, 201, '', '' FROM generate_series(1, 20000) n`,
+		`ANALYZE`,
+	} {
+		_, err := pool.Raw().Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	for name, sql := range map[string]string{"payments": db.ReconcilePayments, "refunds": db.ReconcileRefunds,
+		"orders": db.ReconcileOrders} {
+		execute := "EXECUTE s('{ten_1}', '{ord_1}')"
+		if name == "orders" {
+			execute = "EXECUTE s('1 hour', '{ten_1}', '{ord_1}')"
+		}
+		_, plan := explained(t, pool, generic, sql, execute)
+		require.Contains(t, plan, "idempotency_keys_pkey", name)
+		require.NotContains(t, plan, "idempotency_keys_unfinished", name)
+	}
+}
+
+const (
+	generic = "force_generic_plan" // for any parameters, as where connections keep it
+	custom  = "force_custom_plan"  // for these: what PostgreSQL prefers if it is cheaper
+)
+
+// explained is how many pages a statement read, and its plan. What it wrote is rolled back.
+func explained(t *testing.T, pool *postgres.Pool, mode, sql, execute string) (read int, plan string) {
+	t.Helper()
+	tx, err := pool.Raw().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	run := func(sql string) []*pgconn.Result {
+		t.Helper()
+		got, err := tx.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
+		require.NoError(t, err)
+		return got
+	}
+	run("SET LOCAL plan_cache_mode = " + mode)
+	run("PREPARE s AS " + sql)
+	defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE s") }()
+	var lines []string
+	for _, row := range run("EXPLAIN (ANALYZE, BUFFERS) " + execute)[0].Rows {
+		lines = append(lines, string(row[0]))
+	}
+	plan = strings.Join(lines, "\n")
+	m := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`).FindStringSubmatch(plan)
+	require.NotNil(t, m, plan) // those of the whole statement come first
+	for _, part := range m[1:] {
+		var n int
+		_, _ = fmt.Sscan(part, &n)
+		read += n
+	}
+	return read, plan
+}
 
 // TestConfirmablePaymentsAreRead by their own small index, whatever else the table holds; a payment that succeeds
 // never enters it, so its update stays heap-only.

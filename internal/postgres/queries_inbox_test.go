@@ -68,6 +68,27 @@ func TestQueriesOfTheInbox(t *testing.T) {
 				received_at=now status=pending type=t4
 			inserts inbox_events/other/new: leased_until=-infinity payload=5 payload_sha256=32 bytes
 				received_at=now status=pending type=t5`},
+		{rule: "ReadsWhatIsDue", query: q.InboxDue, with: db.InboxDueParams{Consumers: all, PayloadMax: 99, LimitRows: 99},
+			show: "Payload", want: `
+			row Consumer=stripe EventID=new Type=payment_intent.succeeded ReceivedAt=-1h Payload={}
+			row Consumer=audit EventID=b-2 Type=payment_intent.succeeded ReceivedAt=-9h
+			row Consumer=ledger EventID=b-2 Type=payment_intent.succeeded ReceivedAt=-9h
+			row Consumer=ledger EventID=a-3 Type=payment_intent.succeeded ReceivedAt=-9h
+			row Consumer=ledger EventID=a-2 Type=payment_intent.succeeded ReceivedAt=-9h
+			row Consumer=stripe EventID=failed_2 Type=payment_intent.succeeded ReceivedAt=-5h Payload={}
+			row Consumer=stripe EventID=failed Type=payment_intent.succeeded ReceivedAt=-4h Payload={}`},
+		{rule: "LeavesOutLargePayloads", query: q.InboxDue,
+			with: db.InboxDueParams{Consumers: []string{"stripe"}, LimitRows: 1}, show: "Payload", want: `
+			row Consumer=stripe EventID=new Type=payment_intent.succeeded ReceivedAt=-1h`},
+		{rule: "RecordsWhatIsNotLeased", query: q.InboxSettle,
+			with: db.InboxSettleParams{Consumer: "stripe", EventIds: []string{"failed", "leased", "parked", "old", "none"}},
+			want: `
+			row failed
+			changes inbox_events/stripe/failed: done_at=now last_error=null payload=null status=done`},
+		{rule: "SkipsALockedEvent", query: q.InboxSettle, locked: "inbox_events/stripe/failed",
+			with: db.InboxSettleParams{Consumer: "stripe", EventIds: []string{"failed", "failed_2"}}, want: `
+			row failed_2
+			changes inbox_events/stripe/failed_2: done_at=now last_error=null payload=null status=done`},
 		{rule: "LeasesTheFirstOfEachSubject", query: q.InboxLease,
 			with: db.InboxLeaseParams{Lease: time.Minute, Consumers: all, LimitRows: 99}, any: true, want: `
 			row Consumer=audit EventID=b-2

@@ -546,6 +546,11 @@ func TestQueriesOfPayments(t *testing.T) {
 			pi_s1: row ID=several_1
 			pi_s2: row ID=several_4
 			pi_open: no row`},
+		{rule: "ReadsTheLiveOneOrTheLastOfEach", query: q.PaymentsOfIntents, with: db.PaymentsOfIntentsParams{
+			TenantIds: []string{tenant, tenant, "lost", tenant, tenant}, OrderIds: []string{"several", "several", "several",
+				"open", "several"}, IntentIds: []string{"pi_s2", "pi_open", "pi_s1", "pi_s1", "pi_s1"}}, want: `
+			row N=1 Status=canceled Ended=true
+			row N=5 Status=failed Ended=true`},
 		{rule: "ReadsThePaymentOfAnotherOrder", query: q.PaymentOfIntentElsewhere,
 			each: "pi_first pi_early pi_later pi_own pi_s1",
 			with: func(intent string) any {

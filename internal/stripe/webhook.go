@@ -52,7 +52,7 @@ func ReadWebhook(payload []byte) (Webhook, error) {
 		return Webhook{}, fmt.Errorf("%w: it has no id", ErrBadWebhook)
 	}
 	w := Webhook{ID: event.ID, Type: event.Type, Intent: event.intent()}
-	if len(w.Intent.ID) > idMax || strings.ContainsRune(w.Intent.ID, 0) {
+	if i := w.Intent; len(i.ID) > idMax || strings.ContainsRune(i.ID+i.TenantID+i.OrderID+i.Operation, 0) {
 		w.Intent = Intent{}
 	}
 	if object := event.Data.Object.ID; len(object) <= idMax && !strings.ContainsRune(object, 0) {
