@@ -134,7 +134,7 @@ func (b *bench) startService(ctx context.Context, args ...string) error {
 			args...)...)
 	b.child.Cancel = func() error { return b.child.Process.Signal(os.Interrupt) }
 	b.child.Stderr = os.Stderr
-	b.child.Env = append(os.Environ(), "GOGC=400") // as cmd/api sets it
+	b.child.Env = append(os.Environ(), "GOGC=250") // as cmd/api sets it
 	out, err := b.child.StdoutPipe()
 	if err != nil {
 		return err
