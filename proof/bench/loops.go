@@ -85,6 +85,10 @@ func (l *loops) start() {
 	}
 	var ctx context.Context
 	ctx, l.end = context.WithCancel(context.Background())
+	// A loop that was stopped in the middle of a window keeps its lease for longer than is measured.
+	if _, err := l.pool.Raw().Exec(ctx, "UPDATE reconciliation_windows SET leased_until = '-infinity'"); err != nil {
+		fmt.Fprintln(os.Stderr, "  loops:", err)
+	}
 	for _, one := range l.list {
 		l.running.Go(func() { one.repeat(ctx) })
 	}
