@@ -25,10 +25,12 @@ func OrderEvent(kind string, row db.Order) outbox.Event {
 	return e
 }
 
-// PaymentEvent is an event about a payment, with the payment as the API shows it.
+// PaymentEvent is an event about a payment, with the payment as the API shows it but for what the customer must do:
+// that contains the client secret, and events are kept, sent and logged by others.
 func PaymentEvent(kind string, row db.Payment) outbox.Event {
 	e := outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind}
 	if !rendersPayment(kind, row) {
+		row.NextAction = nil
 		e.Data = outbox.Data(PaymentOf(row))
 	}
 	return e

@@ -119,3 +119,20 @@ func renderedEvents(b *world.Books, stored, rendered int) map[string]string {
 	require.Len(b.T, data, rendered)
 	return data
 }
+
+// TestNoEventHasAClientSecret: events are kept by brokers and by tenants, and logged.
+func TestNoEventHasAClientSecret(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	payment := b.API.Pay("k", b.API.Order(), careful)
+	secret, _ := payment.Get("next_action", "client_secret").(string)
+	require.NotEmpty(t, secret, "%s", payment)
+	var kinds []string
+	for _, e := range b.Events() {
+		kinds = append(kinds, e.Type)
+		require.NotContains(t, string(e.Data), secret, e.Type)
+		require.NotContains(t, string(e.Data), "client_secret", e.Type)
+	}
+	require.Contains(t, kinds, "payment.requires_action")
+	require.Equal(t, secret, b.API.Get("/v1/payments/"+payment.ID()).Get("next_action", "client_secret"))
+}
