@@ -1,0 +1,129 @@
+// Command attack attacks the service as somebody would who wants to get in, to see what is not theirs, or to do harm,
+// and says what held.
+//
+//	go run -C proof ./attack                    all that take a moment
+//	go run -C proof ./attack -all               also those that take minutes
+//	go run -C proof ./attack -only 'webhooks'   those whose names match
+//	go run -C proof ./attack -list              their names
+//	go run -C proof ./attack -all -write docs   put the table and its date into docs/security.md
+//
+// The service is the real program, on loopback, with a database and a broker of its own and Stripe simulated. The exit
+// status is 0 if everything held, 1 if something did not, 2 if something could not be tried.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+
+	"example.com/payonce/proof/internal/inventory"
+)
+
+const (
+	exitBroken   = 1
+	exitNotTried = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+type options struct {
+	only  string
+	all   bool
+	list  bool
+	write string
+}
+
+// run is main without the process.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var o options
+	flags := flag.NewFlagSet("attack", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.only, "only", "", "attacks whose names match this `regexp`")
+	flags.BoolVar(&o.all, "all", false, "also those that take minutes")
+	flags.BoolVar(&o.list, "list", false, "print the names and attack nothing")
+	flags.StringVar(&o.write, "write", "",
+		"write the table into security.md of this `directory`; a relative path starts at the repository's root")
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	only, wrong := regexp.Compile(o.only)
+	if err = errors.Join(err, wrong); err != nil {
+		_, _ = fmt.Fprintln(stderr, "attack:", err)
+		return exitNotTried
+	}
+	var chosen []attack
+	for _, a := range attacks {
+		if only.MatchString(a.name) && (o.all || !a.long || o.only != "") {
+			chosen = append(chosen, a)
+		}
+	}
+	if o.list {
+		for _, a := range chosen {
+			_, _ = fmt.Fprintf(stdout, "%-28s %s\n", a.name, a.tries)
+		}
+		return 0
+	}
+	results, err := attackAll(ctx, chosen, stdout)
+	if err == nil && o.write != "" {
+		err = write(filepath.Join(inventory.Path(o.write), "security.md"), results)
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "attack:", err)
+		return exitNotTried
+	}
+	return verdict(results)
+}
+
+// attackAll tries each, and prints what came of it.
+func attackAll(ctx context.Context, chosen []attack, stdout io.Writer) (results []tried, err error) {
+	if len(chosen) == 0 {
+		return nil, errors.New("no attack has such a name; -list prints them")
+	}
+	s, err := open(ctx, func(format string, args ...any) { _, _ = fmt.Fprintf(stdout, format+"\n", args...) })
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range chosen {
+		seen, err := a.run(ctx, s)
+		results = append(results, tried{a, seen, err})
+		switch {
+		case err == nil:
+			_, _ = fmt.Fprintf(stdout, "held    %-28s %s\n", a.name, seen)
+		case errors.Is(err, errDidNotHold):
+			_, _ = fmt.Fprintf(stdout, "BROKEN  %-28s %s\n", a.name, err)
+		default:
+			_, _ = fmt.Fprintf(stdout, "?       %-28s %s\n", a.name, err)
+		}
+	}
+	code := verdict(results)
+	_, _ = fmt.Fprintf(stdout, "%d attacks, exit %d\n", len(results), code)
+	if code != 0 {
+		_, _ = fmt.Fprintf(stdout, "the service logged to %s\n", s.Log.Name)
+	}
+	return results, s.Strike(code != 0)
+}
+
+func verdict(results []tried) (code int) {
+	for _, r := range results {
+		switch {
+		case errors.Is(r.err, errDidNotHold):
+			return exitBroken
+		case r.err != nil:
+			code = exitNotTried
+		}
+	}
+	return code
+}

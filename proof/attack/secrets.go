@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/payonce/stripesim"
+)
+
+// secretsInOutputs: after everything that was tried, no secret stands where it may be read.
+var secretsInOutputs = attack{
+	name: "secrets in outputs", who: "who reads logs, metrics, pages, events, the database or the process list",
+	tries: "Stripe's key, the webhook secret, API keys, the admin token, the database's password and clients' secrets in each",
+	holds: "none is there; of API keys the database has a hash",
+	run: func(ctx context.Context, s *site) (string, error) {
+		clients, err := s.clientSecret(ctx)
+		if err != nil {
+			return "", err
+		}
+		outputs, err := s.outputs(ctx)
+		if err != nil {
+			return "", err
+		}
+		secrets := map[string]string{"Stripe's key": stripesim.DefaultKey, "the webhook secret": webhookSecret,
+			"the victim's API key": s.victim.key, "the attacker's API key": s.attacker.key, "the admin token": adminToken,
+			"a client's secret": clients}
+		if u, err := pgx.ParseConfig(s.database); err == nil && len(u.Password) > 3 {
+			secrets["the database's password"] = u.Password
+		}
+		for where, text := range outputs {
+			if len(text) == 0 {
+				return "", fmt.Errorf("%s: nothing was read", where)
+			}
+			for what, secret := range secrets {
+				if strings.Contains(text, secret) && !(secret == clients && slices.Contains(showsClientSecret, where)) {
+					return "", didNotHold("%s is in %s", what, where)
+				}
+			}
+		}
+		return fmt.Sprintf("%d secrets in none of %d outputs", len(secrets), len(outputs)), nil
+	},
+}
+
+// showsClientSecret are the outputs that have it for the customer whose payment waits: the tenant's own view of the
+// payment, and the row that it is read from.
+var showsClientSecret = []string{"payments", "table payments"}
+
+// clientSecret is that of a payment that waits for the customer.
+func (s *site) clientSecret(ctx context.Context) (string, error) {
+	order, err := s.victim.must(ctx, 201, "POST", "/v1/orders", "waits",
+		`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":1000}]}`)
+	if err != nil {
+		return "", err
+	}
+	payment, err := s.victim.must(ctx, 202, "POST", "/v1/payments", "waits-for-the-customer",
+		fmt.Sprintf(`{"order_id":"%s","payment_method":"pm_card_threeDSecure2Required"}`, order["id"]))
+	if err != nil {
+		return "", err
+	}
+	next, _ := payment["next_action"].(map[string]any)
+	secret, _ := next["client_secret"].(string)
+	if secret == "" {
+		return "", fmt.Errorf("a payment that waits has no client secret: %v", payment)
+	}
+	return secret, nil
+}
+
+// outputs are what somebody may read.
+func (s *site) outputs(ctx context.Context) (map[string]string, error) {
+	cookie, err := s.signIn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	outputs := map[string]string{}
+	for where, from := range map[string]struct {
+		client
+		path string
+	}{
+		"the metrics":             {s.admin(), "/metrics"},
+		"the operator's page":     {s.admin(), "/operator"},
+		"a payment's page":        {s.admin(), s.owned.in("/operator/objects/" + s.victim.id + "/PAYMENT")},
+		"events":                  {s.victim.client, "/v1/events?limit=100"},
+		"payments":                {s.victim.client, "/v1/payments?limit=100"},
+		"the history of a key":    {s.victim.client, "/v1/idempotency-keys/" + s.owned.key},
+		"the OpenAPI document":    {s.victim.client, "/openapi.json"},
+		"goroutines of a profile": {s.admin(), "/debug/pprof/goroutine?debug=2"},
+	} {
+		a, err := from.send(ctx, "GET", from.path, "", map[string][]string{"Cookie": {cookie}})
+		if err != nil {
+			return nil, err
+		}
+		outputs[where] = a.body
+	}
+	log, err := os.ReadFile(s.Log.Name)
+	if err != nil {
+		return nil, fmt.Errorf("read the log: %w", err)
+	}
+	outputs["the log"] = string(log)
+	if line, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(s.api.PID()), "cmdline")); err == nil { // Linux
+		outputs["the process list"] = string(line)
+	}
+	for _, table := range []string{"api_keys", "tenants", "orders", "payments", "refunds", "idempotency_keys",
+		"outbox_events", "inbox_events", "stripe_calls"} {
+		var rows string
+		if err := s.pool.Raw().QueryRow(ctx, "SELECT coalesce(string_agg(t::text, ' '), '-') FROM "+table+" t").
+			Scan(&rows); err != nil {
+			return nil, fmt.Errorf("read %s: %w", table, err)
+		}
+		outputs["table "+table] = rows
+	}
+	for where, query := range map[string]string{ // bytes, which the rows above show in hexadecimal
+		"stored answers": "SELECT string_agg(convert_from(answer_body, 'UTF8'), ' ') FROM idempotency_keys " +
+			"WHERE answer_body IS NOT NULL",
+		"stored events": "SELECT string_agg(convert_from(data, 'UTF8'), ' ') FROM outbox_events WHERE data IS NOT NULL",
+	} {
+		var text string
+		if err := s.pool.Raw().QueryRow(ctx, query).Scan(&text); err != nil {
+			return nil, fmt.Errorf("read %s: %w", where, err)
+		}
+		outputs[where] = text
+	}
+	return outputs, nil
+}

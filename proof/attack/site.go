@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/broker"
+	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/devpg"
+	"example.com/payonce/testkit/process"
+)
+
+const (
+	webhookSecret = "whsec_of_the_attacked"
+	adminToken    = "token-of-the-attacked-operator"
+)
+
+// site is what is attacked: the program as it is deployed, on loopback, with two tenants. One is the victim; the other
+// attacks, where an attacker has an account.
+type site struct {
+	*process.Stage
+	api      *process.API
+	pool     *postgres.Pool
+	database string
+	victim   tenant
+	attacker tenant
+	owned    owned
+}
+
+type tenant struct {
+	id string
+	client
+}
+
+// owned is what the victim has.
+type owned struct{ order, payment, refund, checkout, key, sku string }
+
+func open(ctx context.Context, say func(string, ...any)) (_ *site, err error) {
+	s := &site{}
+	if s.Stage, err = process.NewStage("payonce-attack"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Strike(true))
+		}
+	}()
+	program := filepath.Join(s.Dir, "api")
+	if err := process.Build(ctx, "cmd/api", program); err != nil {
+		return nil, err
+	}
+	if err := s.startDatabase(ctx, say); err != nil {
+		return nil, err
+	}
+	sim, err := stripesim.New(stripesim.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s.Later(sim.Close)
+	stripe, err := s.Listen(sim.Handler())
+	if err != nil {
+		return nil, err
+	}
+	events, err := broker.Open(ctx, "embedded:"+filepath.Join(s.Dir, "broker")+"?listen="+process.AnyPort,
+		broker.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	s.Later(events.Close)
+	s.api = &process.API{Child: process.Child{Name: "API process", Program: program, Args: []string{"serve"},
+		Group: s.Group, Log: s.Log, Env: []string{
+			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + s.database,
+			"BROKER_URL=nats://" + events.(interface{ Addr() string }).Addr(),
+			"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
+			"STRIPE_WEBHOOK_SECRET=" + webhookSecret, "ADMIN_TOKEN=" + adminToken,
+		}}}
+	s.Later(s.api.Stop)
+	if err := s.api.Start(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := sim.AddWebhookEndpoint(stripesim.DefaultKey, s.api.URL+"/v1/webhooks/stripe", webhookSecret); err != nil {
+		return nil, err
+	}
+	for _, t := range []*tenant{&s.victim, &s.attacker} {
+		if *t, err = s.tenant(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.furnish(ctx)
+}
+
+func (s *site) startDatabase(ctx context.Context, say func(string, ...any)) error {
+	pg, err := devpg.Start(ctx, devpg.Options{URL: os.Getenv("TEST_DATABASE_URL"), URLVar: "TEST_DATABASE_URL", Log: say})
+	if err != nil {
+		return err
+	}
+	s.Later(pg.Stop)
+	u, err := url.Parse(pg.URL)
+	if err != nil {
+		return fmt.Errorf("the database's URL: %w", err)
+	}
+	admin, err := postgres.Open(ctx, pg.URL, postgres.Options{MaxConn: 1})
+	if err != nil {
+		return err
+	}
+	s.Later(func() error { admin.Close(); return nil })
+	name := "payonce_attack_" + strings.ToLower(strings.TrimPrefix(ids.New(ids.Tenant), "ten_"))
+	if _, err := admin.Raw().Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return fmt.Errorf("make a database for this run: %w", err)
+	}
+	s.Later(func() error {
+		_, err := admin.Raw().Exec(context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+		return err
+	})
+	u.Path = "/" + name
+	s.database = u.String()
+	if s.pool, err = postgres.Open(ctx, s.database, postgres.Options{MaxConn: 2}); err != nil {
+		return err
+	}
+	s.Later(func() error { s.pool.Close(); return nil })
+	_, err = s.pool.Migrate(ctx)
+	return err
+}
+
+// tenant makes one, as `api tenant create` does.
+func (s *site) tenant(ctx context.Context) (tenant, error) {
+	id := ids.New(ids.Tenant)
+	key, hash, hint := httpapi.NewAPIKey(id)
+	err := s.pool.InTx(ctx, func(q *db.Queries) error {
+		if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: "attack",
+			FingerprintSecret: make([]byte, 32)}); err != nil {
+			return err
+		}
+		return q.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint})
+	})
+	return tenant{id, client{base: s.api.URL, key: key}}, err
+}
+
+// furnish gives the victim one of everything.
+func (s *site) furnish(ctx context.Context) error {
+	const item = `"currency":"usd","items":[{"sku":"sku-of-victim","quantity":1,"unit_amount":1000}]`
+	v := s.victim
+	s.owned.key, s.owned.sku = "key-of-the-victim", "sku-of-victim"
+	for _, step := range []struct {
+		want                    int
+		method, path, key, body string
+		id                      *string
+	}{
+		{200, "PUT", "/v1/stock/sku-of-victim", "", `{"available":9}`, nil},
+		{201, "POST", "/v1/orders", "order", "{" + item + "}", &s.owned.order},
+		{201, "POST", "/v1/payments", s.owned.key, `{"order_id":"ORDER","payment_method":"pm_card_visa"}`, &s.owned.payment},
+		{201, "POST", "/v1/payments/PAYMENT/refunds", "refund", `{"amount":100}`, &s.owned.refund},
+		{201, "POST", "/v1/checkouts", "checkout", `{"payment_method":"pm_card_visa",` + item + "}", &s.owned.checkout},
+	} {
+		object, err := v.must(ctx, step.want, step.method, s.owned.in(step.path), step.key, s.owned.in(step.body))
+		if err != nil {
+			return fmt.Errorf("what the victim owns: %w", err)
+		}
+		if step.id != nil {
+			*step.id, _ = object["id"].(string)
+		}
+	}
+	return nil
+}
+
+// in names what the victim has in a path or a body.
+func (o owned) in(text string) string {
+	return strings.NewReplacer("ORDER", o.order, "PAYMENT", o.payment, "REFUND", o.refund, "CHECKOUT", o.checkout,
+		"SKU", o.sku, "KEY", o.key).Replace(text)
+}
+
+// rows is a digest of everything that a tenant has: no attack may change it.
+func (s *site) rows(ctx context.Context, tenantID string) (digest string, err error) {
+	err = s.pool.Raw().QueryRow(ctx, `
+		SELECT md5(concat(
+			(SELECT string_agg(o::text, ';' ORDER BY id) FROM orders o WHERE tenant_id = $1),
+			(SELECT string_agg(p::text, ';' ORDER BY id) FROM payments p WHERE tenant_id = $1),
+			(SELECT string_agg(r::text, ';' ORDER BY id) FROM refunds r WHERE tenant_id = $1),
+			(SELECT string_agg(c::text, ';' ORDER BY id) FROM checkouts c WHERE tenant_id = $1),
+			(SELECT string_agg(k.key || k.recovery_point, ';' ORDER BY key) FROM idempotency_keys k WHERE tenant_id = $1),
+			(SELECT string_agg(s::text, ';' ORDER BY sku) FROM stock s WHERE tenant_id = $1)))`, tenantID).Scan(&digest)
+	return digest, err
+}
+
+// untouched runs an attack, and checks that it changed nothing of the victim's.
+func (s *site) untouched(ctx context.Context, attack func() error) error {
+	before, err := s.rows(ctx, s.victim.id)
+	if err != nil {
+		return err
+	}
+	if err := attack(); err != nil {
+		return err
+	}
+	after, err := s.rows(ctx, s.victim.id)
+	if err == nil && after != before {
+		err = didNotHold("rows of the victim have changed")
+	}
+	return err
+}
+
+// routes are the operations of the service's own OpenAPI document.
+func (s *site) routes(ctx context.Context) (map[string][]string, error) {
+	a, err := s.victim.send(ctx, "GET", "/openapi.json", "", nil)
+	if err != nil {
+		return nil, err
+	}
+	var document struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal([]byte(a.body), &document); err != nil {
+		return nil, fmt.Errorf("read /openapi.json: %w", err)
+	}
+	routes := map[string][]string{}
+	for path, methods := range document.Paths {
+		for method := range methods {
+			switch method = strings.ToUpper(method); method {
+			case "GET", "POST", "PUT", "DELETE", "PATCH":
+				routes[path] = append(routes[path], method)
+			}
+		}
+	}
+	if len(routes) < 20 {
+		return nil, fmt.Errorf("/openapi.json names %d paths", len(routes))
+	}
+	return routes, nil
+}
