@@ -189,7 +189,7 @@ var parts = []part{
 			"deploy/doc.go", "deploy/files.go",
 			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.
 			"docs/adr/", "docs/checklist.md", "docs/glossary.md", "docs/guarantees.md", "docs/img/",
-			"docs/performance.json", "docs/performance.md", "docs/use-your-own-provider.md",
+			"docs/performance.json", "docs/performance.md", "docs/security.md", "docs/use-your-own-provider.md",
 			"internal/payments/matrix_page_test.go", ".github/workflows/nightly.yml",
 			"deploy/prometheus/rules_test.yml",
 			"CONTRIBUTING.md", "SECURITY.md", ".devcontainer/",

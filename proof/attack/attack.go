@@ -12,7 +12,6 @@ type attack struct {
 	who   string // what they have to have
 	tries string
 	holds string // what must hold, as the table says it
-	long  bool   // takes longer than a moment: -all
 	run   func(ctx context.Context, s *site) (seen string, err error)
 }
 

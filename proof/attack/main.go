@@ -1,11 +1,10 @@
 // Command attack attacks the service as somebody would who wants to get in, to see what is not theirs, or to do harm,
 // and says what held.
 //
-//	go run -C proof ./attack                    all that take a moment
-//	go run -C proof ./attack -all               also those that take minutes
+//	go run -C proof ./attack                    all of them: half a minute
 //	go run -C proof ./attack -only 'webhooks'   those whose names match
 //	go run -C proof ./attack -list              their names
-//	go run -C proof ./attack -all -write docs   put the table and its date into docs/security.md
+//	go run -C proof ./attack -write docs        put the table and its date into docs/security.md
 //
 // The service is the real program, on loopback, with a database and a broker of its own and Stripe simulated. The exit
 // status is 0 if everything held, 1 if something did not, 2 if something could not be tried.
@@ -40,7 +39,6 @@ func main() {
 
 type options struct {
 	only  string
-	all   bool
 	list  bool
 	write string
 }
@@ -51,7 +49,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("attack", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.only, "only", "", "attacks whose names match this `regexp`")
-	flags.BoolVar(&o.all, "all", false, "also those that take minutes")
 	flags.BoolVar(&o.list, "list", false, "print the names and attack nothing")
 	flags.StringVar(&o.write, "write", "",
 		"write the table into security.md of this `directory`; a relative path starts at the repository's root")
@@ -66,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var chosen []attack
 	for _, a := range attacks {
-		if only.MatchString(a.name) && (o.all || !a.long || o.only != "") {
+		if only.MatchString(a.name) {
 			chosen = append(chosen, a)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 )
 
@@ -134,8 +133,6 @@ var scriptsInText = attack{
 		if err != nil {
 			return "", err
 		}
-		// A tag or an attribute that came from the text, and not from the page.
-		element := regexp.MustCompile(`<script|<img|<svg|onerror=|onload=|href="javascript`)
 		seen := 0
 		for i, text := range scripts {
 			quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text)
@@ -156,9 +153,7 @@ var scriptsInText = attack{
 			if page.status != http.StatusOK {
 				return "", fmt.Errorf("the page of an order: %d", page.status)
 			}
-			escaped := strings.NewReplacer("&lt;", "", "&gt;", "", "&#34;", "", "&#39;", "", "&amp;", "").Replace(page.body)
-			if element.MatchString(strings.ReplaceAll(escaped, "&", "")) && strings.Contains(page.body, text) &&
-				strings.ContainsAny(text, "<>") {
+			if strings.ContainsAny(text, `<>"`) && strings.Contains(page.body, text) {
 				return "", didNotHold("the page of an order shows %s as it is", text)
 			}
 			seen++

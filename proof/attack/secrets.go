@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 
 	"example.com/payonce/stripesim"
 )
@@ -30,8 +29,10 @@ var secretsInOutputs = attack{
 		secrets := map[string]string{"Stripe's key": stripesim.DefaultKey, "the webhook secret": webhookSecret,
 			"the victim's API key": s.victim.key, "the attacker's API key": s.attacker.key, "the admin token": adminToken,
 			"a client's secret": clients}
-		if u, err := pgx.ParseConfig(s.database); err == nil && len(u.Password) > 3 {
-			secrets["the database's password"] = u.Password
+		if u, err := url.Parse(s.database); err == nil && u.User != nil {
+			if password, _ := u.User.Password(); len(password) > 3 {
+				secrets["the database's password"] = password
+			}
 		}
 		for where, text := range outputs {
 			if len(text) == 0 {

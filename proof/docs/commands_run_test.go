@@ -35,6 +35,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants -named\n"}, // one of them
 	"go run -C proof ./mutants -catalogue":             {"mutants", "go run -C proof ./mutants -catalogue\n"},
 	"go run -C proof ./mutants -changed":               {"mutants", "go run -C proof ./mutants -changed -most 600 "},
+	"go run -C proof ./attack":                         {"attack", "go run -C proof ./attack\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
 	"go test -C stripesim ./...":                       {"test", "go_test -C stripesim -count=1 ./...\n"},

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/proof/internal/inventory"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/process"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// TestAttacksSucceedWhereNothingStopsThem: a server that lets everybody do everything, and shows everything, is found
+// broken by each.
+func TestAttacksSucceedWhereNothingStopsThem(t *testing.T) {
+	t.Parallel()
+	s := &site{api: &process.API{}, pool: dbtest.New(t)}
+	s.owned = owned{order: "ord_of_victim", payment: "pay_of_victim", refund: "rfd_of_victim", checkout: "chk_of_victim",
+		key: "key-of-victim", sku: "sku-of-victim"}
+	spec, err := inventory.Read("internal/http/openapi.yaml")
+	require.NoError(t, err)
+	var paths []string
+	for _, m := range regexp.MustCompile(`(?m)^  (/\S*):$`).FindAllStringSubmatch(spec, -1) {
+		paths = append(paths, fmt.Sprintf(`%q:{"get":{},"post":{}}`, m[1]))
+	}
+	slow := time.Duration(0)
+	open := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/openapi.json":
+			_, _ = fmt.Fprintf(w, `{"paths":{%s}}`, strings.Join(paths, ","))
+		case r.URL.Path == "/operator/login":
+			w.Header().Set("Set-Cookie", "payonce_operator=a; HttpOnly; SameSite=Strict")
+			w.WriteHeader(http.StatusSeeOther)
+		case r.Method == "POST" && r.URL.Path == "/v1/orders" && r.Header.Get("Authorization") != "":
+			time.Sleep(slow)
+			w.WriteHeader(http.StatusCreated)
+			_, _ = fmt.Fprintf(w, `{"id":%q}`, time.Now().String())
+		default:
+			_, _ = fmt.Fprintf(w, `{"id":"ord_of_victim","available":9,"next_action":{"client_secret":"s"}} <script>alert(1)</script>`)
+		}
+	}))
+	t.Cleanup(open.Close)
+	s.api.URL, s.api.Admin = open.URL, strings.TrimPrefix(open.URL, "http://")
+	for _, who := range []*tenant{&s.victim, &s.attacker} {
+		id := fmt.Sprintf("ten_%d", len(s.victim.id))
+		key, _, _ := httpapi.NewAPIKey(id)
+		*who = tenant{id, client{base: open.URL, key: key}}
+	}
+	needsAService := []string{ // which makes what they look at
+		"replayed webhook", "scripts in text", "secrets in outputs", "slow clients",
+	}
+	for _, a := range attacks {
+		if slices.Contains(needsAService, a.name) {
+			continue
+		}
+		_, err := a.run(t.Context(), s)
+		require.ErrorIs(t, err, errDidNotHold, a.name)
+	}
+}
+
+// TestVerdict: one that succeeded counts more than one that could not be tried.
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	held, broken, untried := tried{}, tried{err: didNotHold("x")}, tried{err: errors.New("no database")}
+	require.Equal(t, 0, verdict([]tried{held, held}))
+	require.Equal(t, exitBroken, verdict([]tried{held, untried, broken}))
+	require.Equal(t, exitNotTried, verdict([]tried{untried, held}))
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	said := func(code int, args ...string) string {
+		t.Helper()
+		var out, err bytes.Buffer
+		require.Equal(t, code, run(context.Background(), args, &out, &err), err.String())
+		return out.String() + err.String()
+	}
+	require.Contains(t, said(0, "-list"), "forged webhooks")
+	require.NotContains(t, said(0, "-list", "-only", "tenancy"), "forged webhooks")
+	require.Contains(t, said(exitNotTried, "-only", "no such attack"), "no attack has such a name")
+	require.Contains(t, said(exitNotTried, "-only", "("), "missing closing )")
+	require.Contains(t, said(exitNotTried, "-fast"), "not defined")
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	page, err := inventory.Read("docs/security.md")
+	require.NoError(t, err)
+	at := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	written, err := withTable("a\n"+pageBegin+"old\n"+pageEnd+"b\n",
+		[]tried{{attack: attack{name: "n", who: "w", tries: "t", holds: "h"}, seen: "s"}}, at)
+	require.NoError(t, err)
+	require.Equal(t, "a\n"+pageBegin+"Tried on 2026-11-25.\n\n| attack | by | tried | must hold | seen |\n"+
+		"| --- | --- | --- | --- | --- |\n| n | w | t | h | s |\n"+pageEnd+"b\n", written)
+	_, err = withTable("a", nil, at)
+	require.ErrorContains(t, err, "no place")
+	require.ErrorContains(t, write("x", []tried{{err: didNotHold("x")}}), "not written")
+
+	model, table, found := strings.Cut(page, pageBegin)
+	require.True(t, found)
+	for _, a := range attacks {
+		require.Contains(t, model, a.name, "the threat model does not name the attack")
+		require.Contains(t, table, "| "+a.name+" | "+a.who+" | "+a.tries+" | "+a.holds+" |",
+			"go run -C proof ./attack -write docs")
+	}
+}
