@@ -201,11 +201,8 @@ func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
 	return err
 }
 
-// startSpan continues the trace of the event.
+// startSpan continues the trace of the event, if it has one.
 func (p *Processor) startSpan(ctx context.Context, e Event) (context.Context, tracing.Span) {
-	if e.Traceparent == "" {
-		return ctx, tracing.Span{}
-	}
 	ctx, span := p.tracer.Continue(ctx, trace.SpanKindConsumer, e.Traceparent, "apply ", e.Type)
 	span.Set(spanConsumer, e.Consumer)
 	span.Set(tracing.EventID, e.ID)

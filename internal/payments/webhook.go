@@ -103,14 +103,12 @@ func (s webhooks) settled(ctx context.Context, events []inbox.Event) ([]string, 
 	var of db.PaymentsOfIntentsParams
 	var asked []inbox.Event
 	for _, e := range events {
-		event, err := stripe.ReadWebhook(e.Payload)
-		if hint := event.Intent; err == nil && hint.ID != "" && hint.TenantID != "" && !aboutRefund(e) {
-			of.TenantIds, of.OrderIds = append(of.TenantIds, hint.TenantID), append(of.OrderIds, hint.OrderID)
-			of.IntentIds, asked = append(of.IntentIds, hint.ID), append(asked, e)
+		if aboutRefund(e) {
+			continue
 		}
-	}
-	if len(asked) == 0 {
-		return nil, nil
+		event, _ := stripe.ReadWebhook(e.Payload) // One that cannot be read names no intent, and no payment has none.
+		of.TenantIds, of.OrderIds = append(of.TenantIds, event.Intent.TenantID), append(of.OrderIds, event.Intent.OrderID)
+		of.IntentIds, asked = append(of.IntentIds, event.Intent.ID), append(asked, e)
 	}
 	found, err := s.pool.PaymentsOfIntents(ctx, of)
 	if err != nil {

@@ -112,6 +112,11 @@ func TestQueriesOfTheFeed(t *testing.T) {
 			changes event_feeds/tenant: removed_event=a-2 removed_through=4
 			deletes outbox_events/a/1
 			deletes outbox_events/a/2`},
+		{rule: "DeletesTheOldestOfTwo", query: q.FeedReap,
+			with: db.FeedReapParams{TenantID: tenant, Retention: 5 * time.Hour, LimitRows: 1}, want: `
+			returns 1
+			changes event_feeds/tenant: removed_event=a-1 removed_through=3
+			deletes outbox_events/a/1`},
 		{rule: "NeverMovesBack", query: q.FeedReap,
 			first: "UPDATE event_feeds SET removed_through = 7 WHERE tenant_id = 'acme:eu'",
 			with:  db.FeedReapParams{TenantID: tenant, Retention: 5 * time.Hour, LimitRows: 2}, want: `
