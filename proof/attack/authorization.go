@@ -11,6 +11,13 @@ import (
 	"strings"
 )
 
+// parts are the tenant that an API key names, up to the underscore behind it, and its secret, which may contain more.
+func parts(key string) (owner, secret string) {
+	const prefix = "payonce_"
+	end := len(prefix) + strings.Index(strings.TrimPrefix(key, prefix), "_") + 1
+	return key[:end], key[end:]
+}
+
 // authorizationForms: what is not exactly a valid key in exactly one header is no key.
 var authorizationForms = attack{
 	name: "authorization", who: "anybody",
@@ -18,7 +25,7 @@ var authorizationForms = attack{
 	holds: "401 for each, and nothing about the tenant",
 	run: func(ctx context.Context, s *site) (string, error) {
 		key := s.victim.key
-		owner, secret := key[:strings.LastIndex(key, "_")+1], key[strings.LastIndex(key, "_")+1:]
+		owner, secret := parts(key)
 		sum := sha256.Sum256([]byte(key))
 		swapped := func(at int) string {
 			changed := []byte(key)
@@ -102,9 +109,8 @@ var keysOfOthers = attack{
 		if err != nil {
 			return "", err
 		}
-		cut := func(key string) (string, string) { i := strings.LastIndex(key, "_") + 1; return key[:i], key[i:] }
-		victim, _ := cut(s.victim.key)
-		_, secret := cut(s.attacker.key)
+		victim, _ := parts(s.victim.key)
+		_, secret := parts(s.attacker.key)
 		forged := client{base: s.api.URL, key: victim + secret}
 		n := 0
 		for path, methods := range routes {

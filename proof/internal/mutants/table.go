@@ -86,7 +86,7 @@ var All = []Mutant{
 			"whatever is old",
 		Breaks: "I17, I8",
 		Edits: []Edit{
-			{"db/retention.sql.go", "WHERE k.answer_dropped_at < clock_timestamp() - $1::interval AND " +
+			{"db/retention.sql.go", "WHERE k.answer_dropped_at < (SELECT clock_timestamp() - $1::interval) AND " +
 				"k.answer_dropped_at IS NOT NULL\n", "WHERE k.leased_until < clock_timestamp() - $1::interval\n"},
 			{"db/retention.sql.go", " AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NOT NULL\n`", "\n`"},
 			{keysTable, "CREATE TRIGGER unfinished_is_never_deleted AFTER DELETE ON idempotency_keys FOR EACH ROW\n    " +
