@@ -13,18 +13,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"example.com/payonce/internal/inbox"
-	"example.com/payonce/internal/tracing"
 )
 
 // TestSettled: events with which their handler would do nothing are recorded together, and every other is applied.
 func TestSettled(t *testing.T) {
 	t.Parallel()
 	// starts a processor for which the events whose ids begin with none are settled
-	spans := tracetest.NewInMemoryExporter()
 	start := func(b *bundle, settled func(context.Context, []inbox.Event) ([]string, error)) (
 		*inbox.Processor, *prometheus.Registry, *bytes.Buffer,
 	) {
@@ -32,8 +28,7 @@ func TestSettled(t *testing.T) {
 		return inbox.NewProcessor(b.pool, map[string]inbox.Handler{
 				stripe: {Apply: b.apply, Settled: settled}, "another": {Apply: b.apply},
 			}, inbox.ProcessorOptions{AtOnce: 2, Metrics: inbox.NewMetrics(metrics),
-				Log:    slog.New(slog.NewTextHandler(log, nil)),
-				Tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))}),
+				Log: slog.New(slog.NewTextHandler(log, nil))}),
 			metrics, log
 	}
 	nothing := func(_ context.Context, events []inbox.Event) (ids []string, _ error) {
@@ -79,28 +74,6 @@ func TestSettled(t *testing.T) {
 		slices.Sort(applied)
 		require.Equal(t, []string{"evt_1", "evt_2", "none_1"}, applied)
 		require.Empty(t, log)
-	})
-
-	t.Run("ContinueTheirTraces", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		p, _, _ := start(b, nothing)
-		parents := map[string]string{"none_traced": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-			"evt_traced": "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-		for id, parent := range parents {
-			_, err := inbox.NewIntake(b.pool).Receive(t.Context(), inbox.Received{Consumer: stripe, ID: id, Type: "t",
-				Payload: []byte("{}"), Traceparent: &parent})
-			require.NoError(t, err)
-		}
-		_, err := p.RunOnce(t.Context())
-		require.NoError(t, err)
-		seen := map[string]int{}
-		for _, span := range spans.GetSpans() {
-			seen[span.SpanContext.TraceID().String()]++
-		}
-		for id, parent := range parents {
-			require.Equal(t, 1, seen[parent[3:35]], id)
-		}
 	})
 
 	// A full batch is followed by the next at once.

@@ -54,3 +54,29 @@ func TestTraces(t *testing.T) {
 	require.Len(t, spans.GetSpans(), 1)
 	require.Equal(t, sdktrace.Status{Code: codes.Error, Description: "not now"}, spans.GetSpans()[0].Status)
 }
+
+// TestTracesOfSettledEvents: an event with which nothing is to be done continues its trace as others do, once.
+func TestTracesOfSettledEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	spans := tracetest.NewInMemoryExporter()
+	p := inbox.NewProcessor(b.pool, map[string]inbox.Handler{stripe: {Apply: b.apply,
+		Settled: func(context.Context, []inbox.Event) ([]string, error) { return []string{"settled"}, nil },
+	}}, inbox.ProcessorOptions{Tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))})
+	parents := map[string]string{"settled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"applied": "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+	for id, parent := range parents {
+		_, err := inbox.NewIntake(b.pool).Receive(t.Context(), inbox.Received{Consumer: stripe, ID: id, Type: "t",
+			Payload: []byte("{}"), Traceparent: &parent})
+		require.NoError(t, err)
+	}
+	_, err := p.RunOnce(t.Context())
+	require.NoError(t, err)
+	seen := map[string]int{}
+	for _, span := range spans.GetSpans() {
+		seen[span.SpanContext.TraceID().String()]++
+	}
+	for id, parent := range parents {
+		require.Equal(t, 1, seen[parent[3:35]], id)
+	}
+}
