@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
@@ -97,11 +98,7 @@ func hotPathByIndex(t *testing.T, pool *postgres.Pool) {
 func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
-	exec := func(sql string) {
-		t.Helper()
-		_, err := pool.Raw().Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
+	exec := executes(t, pool.Raw())
 	exec(`ALTER TABLE webhook_deliveries SET (autovacuum_enabled = off)`)
 	exec(`INSERT INTO webhook_endpoints (tenant_id, url, secret, disabled_at)
 		SELECT 'ten_' || name, 'https://example.com', decode(repeat('00', 32), 'hex'), CASE name WHEN 'disabled'
@@ -145,11 +142,7 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 func TestRetentionReadsWhatIsOld(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
-	exec := func(sql string) {
-		t.Helper()
-		_, err := pool.Raw().Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
+	exec := executes(t, pool.Raw())
 	for _, table := range []string{"idempotency_keys", "inbox_events", "outbox_events"} {
 		exec("ALTER TABLE " + table + " SET (autovacuum_enabled = off)")
 	}
@@ -226,6 +219,18 @@ func TestReconcilerReadsKeysByTheirPrimaryKey(t *testing.T) {
 	}
 }
 
+// executes returns how to run a statement that has no result.
+func executes(t *testing.T, on interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}) func(sql string) {
+	t.Helper()
+	return func(sql string) {
+		t.Helper()
+		_, err := on.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+}
+
 const (
 	generic = "force_generic_plan" // for any parameters, as where connections keep it
 	custom  = "force_custom_plan"  // for these: what PostgreSQL prefers if it is cheaper
@@ -269,11 +274,7 @@ func TestConfirmablePaymentsAreRead(t *testing.T) {
 	tx, err := pool.Raw().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	exec := func(sql string) {
-		t.Helper()
-		_, err := tx.Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
+	exec := executes(t, tx)
 	exec(`INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
 			intent_number, intent_id, created_at)
 		SELECT 'ten_1', 'pay_' || n, 'ord_' || n, 'k' || n, 1000, 'usd', 'pm_1', 1, 'pi_' || n, now()
@@ -311,11 +312,7 @@ func TestPaymentsAreFoundByTheirIntent(t *testing.T) {
 	tx, err := pool.Raw().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	exec := func(sql string) {
-		t.Helper()
-		_, err := tx.Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
+	exec := executes(t, tx)
 	exec(`INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
 			intent_number, created_at)
 		SELECT 'ten_1', 'pay_' || n, 'ord_' || n, 'k' || n, 1000, 'usd', 'pm_1', CASE WHEN n > 1990 THEN 2 ELSE 1 END, now()
