@@ -236,6 +236,8 @@ func TestEventAboutADispute(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"charge.refunded"}, settled)
 
+	require.Nil(t, s.WebhookHandler(inbox.Handler{}).Settled)
+
 	prepared, err := handler.Prepare(t.Context(), event("charge.refunded", `{}`))
 	require.NoError(t, err)
 	require.Equal(t, "next", prepared)

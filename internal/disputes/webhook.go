@@ -18,7 +18,7 @@ import (
 // An event only says which dispute to read: its own copy of the dispute may be old.
 func (s *Service) WebhookHandler(next inbox.Handler) inbox.Handler {
 	about := func(e inbox.Event) bool { return strings.HasPrefix(e.Type, "charge.dispute.") }
-	return inbox.Handler{
+	handler := inbox.Handler{
 		Types: slices.Clone(next.Types),
 		Prepare: func(ctx context.Context, e inbox.Event) (any, error) {
 			if !about(e) {
@@ -35,10 +35,13 @@ func (s *Service) WebhookHandler(next inbox.Handler) inbox.Handler {
 			}
 			return nil
 		},
-		Settled: func(ctx context.Context, events []inbox.Event) ([]string, error) {
-			return next.Settled(ctx, slices.DeleteFunc(slices.Clone(events), about))
-		},
 	}
+	if next.Settled != nil {
+		handler.Settled = func(ctx context.Context, events []inbox.Event) ([]string, error) {
+			return next.Settled(ctx, slices.DeleteFunc(slices.Clone(events), about))
+		}
+	}
+	return handler
 }
 
 func (s *Service) prepare(ctx context.Context, e inbox.Event) (reading, error) {
