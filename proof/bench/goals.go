@@ -71,8 +71,12 @@ var targets = []goal{
 		of: ratio(relayOld, relayLine)},
 	{id: "P6", group: inRelayUnsynced, what: "relay ÷ Watermill's forwarder, the faster of its two, broker syncs later",
 		want: 2, of: toBest(relayLine, watermillLine, watermillMore)},
-	{id: "P7", group: inHousekeeping, what: "payments at half load beside relay, reaper, webhooks and reconciler ÷ " +
-		"without", want: 0.95, of: ratio(halfBeside, halfAlone)},
+	{id: "P7", group: inHousekeeping, what: "payments at half of what is paid alone, beside relay, reaper, webhooks and " +
+		"reconciler ÷ without, at most", want: 0.95, of: atHalf(fullBeside, fullAlone),
+		reason: "Half of what is paid with nothing beside it is more than is paid with everything beside it, so the load is not " +
+			"kept up with. It was set when a payment cost three times as much, and half of that was within reach."},
+	{id: "P7", group: inHousekeeping, what: "payments at half of what is paid with all of them beside ÷ without", want: 0.95,
+		of: ratio(halfBeside, halfAlone)},
 	{id: "P7", group: inHousekeeping, what: "p99 from an event's insert to its mark meanwhile", want: 100, atMost: true,
 		unit: "ms", of: each(halfBeside, lagMillis)},
 	{id: "P7", group: inHousekeeping, what: "payments at saturation beside relay, reaper, webhooks and reconciler ÷ " +
@@ -124,6 +128,11 @@ type reading struct {
 // ratio is one rate against another, round by round: what slows a round down slows both.
 func ratio(of, against string) reading {
 	return reading{[]string{of, against}, func(s []sample) float64 { return s[0].rate / s[1].rate }}
+}
+
+// atHalf is how much of half of a rate another one reaches: a load that is as high is made in full.
+func atHalf(of, against string) reading {
+	return reading{[]string{of, against}, func(s []sample) float64 { return min(1, s[0].rate/(s[1].rate/2)) }}
 }
 
 // toBest is a rate against that of whichever of the others was the fastest in the round.
