@@ -1,5 +1,6 @@
-# Every program of the project, static, in an image without a shell, as an unprivileged user.
-# docker-compose.yml runs it; a release would build the last stage alone.
+# The service alone, static, in an image without a shell, as an unprivileged user: docker build . makes it, from the last
+# stage. The simulator, the demo and what tests the system have stages and images of their own. docker-compose.yml runs
+# them all. Base images by digest: docker-compose.pinned.yml.
 
 FROM golang:1.26 AS build
 WORKDIR /src
@@ -8,25 +9,42 @@ ARG GOPROXY=https://proxy.golang.org,direct
 COPY go.mod go.sum ./
 COPY stripesim/go.mod stripesim/go.sum stripesim/
 RUN go mod download
-COPY cmd cmd
+COPY cmd/api cmd/api
 COPY db db
-COPY deploy deploy
+COPY deploy/healthcheck deploy/healthcheck
 COPY internal internal
-COPY stripesim stripesim
-COPY testkit testkit
-RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/... ./deploy/healthcheck
+RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/api ./deploy/healthcheck
 
 # The broker with a health check: its own image has the server and nothing else,
 # no shell and no curl.
 FROM nats:2 AS nats
 COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
 
+# What stands in for Stripe, and plays with the service.
+FROM build AS programs
+COPY stripesim stripesim
+COPY testkit testkit
+COPY cmd cmd
+RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/...
+
+FROM gcr.io/distroless/static-debian12:nonroot AS stripesim
+COPY --from=programs /out/stripesim /usr/local/bin/
+COPY --from=programs --chown=65532:65532 /data /data
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/stripesim"]
+
 # part: proof {
+FROM gcr.io/distroless/static-debian12:nonroot AS demo
+COPY --from=programs /out/demo /usr/local/bin/
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/demo"]
+
 # Chaos and the load test are programs of the module proof, which needs the service's source beside it.
-FROM build AS proof
+FROM programs AS proof
 ARG GOPROXY=https://proxy.golang.org,direct
 COPY proof/go.mod proof/go.sum proof/
 RUN cd proof && go mod download
+COPY deploy deploy
 COPY loadtest loadtest
 COPY proof proof
 RUN CGO_ENABLED=0 go build -C proof -trimpath -ldflags='-s -w' -o /proof/chaos ./chaos && \
@@ -59,15 +77,14 @@ RUN if ./k6 version | grep -F " $(awk '$1 == "go.k6.io/k6" { print $2 }' tools/k
 FROM gcr.io/distroless/static-debian12:nonroot AS load
 COPY --from=k6 /out/k6 /usr/local/bin/
 COPY --from=proof /proof/loadtest /usr/local/bin/
-COPY --from=build --chown=65532:65532 /data /data
+COPY --from=programs --chown=65532:65532 /data /data
 USER 65532:65532
 ENV PATH=/usr/local/bin
 ENTRYPOINT ["/usr/local/bin/loadtest"]
 # part: proof }
 
-FROM gcr.io/distroless/static-debian12:nonroot AS payonce
-COPY --from=build /out/ /usr/local/bin/
-COPY --from=build --chown=65532:65532 /data /data
+FROM gcr.io/distroless/static-debian12:nonroot AS api
+COPY --from=build /out/api /usr/local/bin/
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/api"]
 CMD ["serve"]

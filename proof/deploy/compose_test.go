@@ -147,10 +147,23 @@ func TestDockerfile(t *testing.T) {
 		t.Parallel()
 		stages := strings.Split(file, "\nFROM ")
 		last := stages[len(stages)-1]
-		require.Contains(t, last, "gcr.io/distroless/static-debian12:nonroot AS payonce\n")
+		require.Contains(t, last, "gcr.io/distroless/static-debian12:nonroot AS api\n")
 		for _, stage := range stages {
 			if strings.HasPrefix(stage, "gcr.io/distroless/") {
 				require.Regexp(t, `(?m)^USER 65532:65532$`, stage)
+			}
+		}
+	})
+
+	// Step docker looks into the image itself.
+	t.Run("HasTheServiceAloneInTheImageOfTheService", func(t *testing.T) {
+		t.Parallel()
+		_, last, _ := strings.Cut(file, " AS api\n")
+		require.Equal(t, []string{"COPY --from=build /out/api /usr/local/bin/"},
+			regexp.MustCompile(`(?m)^(?:COPY|ADD|RUN) .*$`).FindAllString(last, -1))
+		for name, service := range load(t).Services {
+			if service.Build != nil {
+				require.Equal(t, name == "api" || name == "migrate", service.Build.Target == "api", name)
 			}
 		}
 	})
