@@ -19,6 +19,8 @@ type config struct {
 	DatabaseURL          string
 	HTTPAddr             string
 	AdminAddr            string
+	AdminToken           string // empty: the operator's page is read-only, and profiles are for this machine
+	DrainDelay           time.Duration
 	StripeSecretKey      string
 	StripeAPIBase        string   // empty: Stripe's own
 	StripeWebhookSecrets []string // several while one is being rotated
@@ -53,6 +55,8 @@ func readConfig(getenv func(string) string) (config, error) {
 		DatabaseURL:          e.required("DATABASE_URL", "postgres://user:password@host:port/database"),
 		HTTPAddr:             e.address("HTTP_ADDR", ":8080"),
 		AdminAddr:            e.address("ADMIN_ADDR", "127.0.0.1:8081"),
+		AdminToken:           e.token("ADMIN_TOKEN"),
+		DrainDelay:           e.pause("DRAIN_DELAY", 0),
 		StripeSecretKey:      e.stripeKey(),
 		StripeAPIBase:        e.baseURL("STRIPE_API_BASE"),
 		StripeWebhookSecrets: e.list("STRIPE_WEBHOOK_SECRET"),
@@ -106,6 +110,20 @@ func (e *environment) stripeKey() string {
 		e.secret("STRIPE_SECRET_KEY", key, "must begin with sk_test_ or sk_live_", "sk_test_", "sk_live_")
 	}
 	return key
+}
+
+// tokenMin is a length that cannot be guessed at one attempt a millisecond.
+const tokenMin = 24
+
+func (e *environment) token(name string) string {
+	v := e.getenv(name)
+	if v != "" && len(v) < tokenMin {
+		e.fail(name, fmt.Sprintf("must have at least %d characters; generate it with openssl rand -hex 24", tokenMin))
+	}
+	if v != strings.TrimSpace(v) { // most likely the line break of a file, which a login form would remove
+		e.fail(name, "must not begin or end with white space")
+	}
+	return v
 }
 
 // secret rejects a value without one of the prefixes; one that is only a prefix, whose signatures any attacker could
@@ -179,6 +197,20 @@ func (e *environment) duration(name string, otherwise time.Duration) time.Durati
 	d, err := time.ParseDuration(v)
 	if err != nil || d <= 0 {
 		e.fail(name, "must be a duration above zero, such as 15s or 72h")
+		return otherwise
+	}
+	return d
+}
+
+// pause is a duration that may be zero.
+func (e *environment) pause(name string, otherwise time.Duration) time.Duration {
+	v := e.getenv(name)
+	if v == "" {
+		return otherwise
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d < 0 {
+		e.fail(name, "must be a duration, such as 5s, or 0s for none")
 		return otherwise
 	}
 	return d
@@ -271,6 +303,7 @@ func (c config) LogValue() slog.Value {
 	}
 	attrs := []slog.Attr{
 		slog.String("http", c.HTTPAddr), slog.String("admin", c.AdminAddr),
+		slog.Bool("admin_token", c.AdminToken != ""), slog.String("drain_delay", c.DrainDelay.String()),
 		slog.String("stripe", withoutUser(base)), slog.String("stripe_mode", mode),
 		slog.Int("webhook_secrets", len(c.StripeWebhookSecrets)),
 		slog.String("stripe_timeout", c.StripeTimeout.String()), slog.Float64("stripe_rps", c.StripeRPS),

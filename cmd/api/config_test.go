@@ -79,7 +79,7 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"STRIPE_API_BASE", "http://:12111", "must be an http or https URL"},
 		{"STRIPE_API_BASE", "https://proxy/?to=hunter2", "must be an http or https URL, without a query"},
 		{"STRIPE_API_BASE", " https://proxy", "must be an http or https URL"},
-		{"ADMIN_TOKEN", "hunter2-hunter2-hunter2-hunter2\n", "must not begin or end with white space"}, // part: operator
+		{"ADMIN_TOKEN", "hunter2-hunter2-hunter2-hunter2\n", "must not begin or end with white space"},
 		{"LOG_FORMAT", "xml", "must be json or text"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318", "must be an http or https URL"},   // part: tracing
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector", "must be an http or https URL"}, // part: tracing
@@ -88,7 +88,9 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"HTTP_ADDR", "8080", "must be host:port"},
 		{"HTTP_ADDR", "localhost:", "must be host:port"},
 		{"ADMIN_ADDR", "localhost", "must be host:port"},
-		{"ADMIN_TOKEN", "hunter2", "must have at least 24 characters"}, // part: operator
+		{"ADMIN_TOKEN", "hunter2", "must have at least 24 characters"},
+		{"DRAIN_DELAY", "5", "must be a duration"},
+		{"DRAIN_DELAY", "-1s", "must be a duration"},
 	} {
 		t.Run(c.name+"="+c.value, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +146,7 @@ func TestReadConfig(t *testing.T) {
 			map[string]string{
 				"STRIPE_WEBHOOK_SECRET": " whsec_new , whsec_old ,",
 				"STRIPE_API_BASE":       "https://user:hunter2@proxy:8443",
-				"ADMIN_TOKEN":           "hunter2-hunter2-hunter2-hunter2", // part: operator
+				"ADMIN_TOKEN":           "hunter2-hunter2-hunter2-hunter2",
 			},
 		),
 	)

@@ -130,7 +130,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	say(p.Get("/v1/events?limit=100"))
 	say(p.Get("/v1/payments?limit=100"))
 	metrics := fetch(t, p.Admin+"/metrics")
-	cmdline := fetch(t, p.Admin+"/debug/pprof/cmdline")
+	cmdline := fetch(t, strings.Replace(p.Admin, "://", "://operator:"+operatorsToken+"@", 1)+"/debug/pprof/cmdline")
 	pages := everyPage(t, w, p, unknown)
 	docs := fetch(
 		t, p.Base+"/docs",

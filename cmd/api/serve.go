@@ -7,16 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/http/pprof"
 	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"example.com/payonce/internal/admin"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/postgres"
 )
@@ -89,19 +87,21 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if err != nil {
 		return errors.Join(err, public.Close())
 	}
-	admin := &http.Server{Handler: adminHandler(metrics, s.pages), ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = admin.Serve(private) }() // Its error is that of the Close below.
-	defer func() { _ = admin.Close() }()
+	adminServer := admin.NewServer(admin.Options{Metrics: metrics, Pages: s.pages, Token: s.adminToken, Log: log})
+	go func() { _ = adminServer.Serve(private) }() // Its error is that of the Close below.
+	defer func() { _ = adminServer.Close() }()
 
-	// The loops have a separate context, so that they also stop when the server fails and ctx has not ended.
-	loopsCtx, stopLoops := context.WithCancel(ctx)
+	// The loops have a separate context: they also stop when the server fails and ctx has not ended, and they work on
+	// through DRAIN_DELAY, in which requests are served as before.
+	loopsCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
+	context.AfterFunc(ctx, func() { time.AfterFunc(c.DrainDelay, stopLoops) })
 	wait := start(loopsCtx, log, newLoopMetrics(metrics), drain, s.loops...)
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 
-	// Shutdown: no new requests and no new iterations of the loops; requests and items in flight
-	// finish, or are cut off after drain; then the broker and the pool are closed. Correctness
-	// needs none of that: SIGKILL is the design case.
+	// Shutdown: readiness goes off and nothing else changes for DRAIN_DELAY; then no new requests and no new
+	// iterations of the loops; requests and items in flight finish, or are cut off after drain; then the broker
+	// and the pool are closed. Correctness needs none of that: SIGKILL is the design case.
 	err = s.api.Run(ctx, public)
 	stopLoops()
 	wait()
@@ -158,20 +158,4 @@ func newMetrics(pool *postgres.Pool) *prometheus.Registry {
 		}, value))
 	}
 	return r
-}
-
-// adminHandler is for operators: metrics, profiles and the pages of the parts. The first two have no password, so the
-// default address is on loopback.
-func adminHandler(metrics *prometheus.Registry, pages map[string]http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	for pattern, page := range pages {
-		mux.Handle(pattern, page)
-	}
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{EnableOpenMetrics: true}))
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return mux
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -136,6 +137,50 @@ func TestSIGTERM(t *testing.T) {
 	require.Error(t, p.Do("GET", "/readyz", "").Err, "no new connection is accepted")
 	require.Contains(t, p.Log(), `"msg":"stopped"`)
 	w.RequireChargedOnce(order)
+}
+
+// TestDrainDelay: for that time after SIGTERM only /readyz is different, so that a load balancer
+// that has not noticed loses no request. New connections are accepted, and the loops still work.
+func TestDrainDelay(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	p := w.Process("DRAIN_DELAY=3s")
+	order := p.Order()
+	began := time.Now()
+	p.Signal(syscall.SIGTERM)
+	w.Until("it says that it is not ready", func() bool {
+		return p.Do("GET", "/readyz", "", "Connection: close").Status == http.StatusServiceUnavailable
+	})
+	require.Less(t, time.Since(began), 3*time.Second, "it says so at once")
+	a := p.Pay("late", order, "pm_card_visa", "Connection: close")
+	if time.Since(began) < 3*time.Second { // else the machine was too slow for this test, and it shows less
+		require.Equal(t, http.StatusCreated, a.Status, a)
+		require.Equal(t, http.StatusOK, p.Do("GET", "/healthz", "", "Connection: close").Status)
+	}
+	require.Zero(t, p.Wait(world.Patience))
+	require.GreaterOrEqual(t, time.Since(began), 3*time.Second)
+	require.Error(t, p.Do("GET", "/readyz", "").Err)
+	require.Zero(t, w.Count("SELECT count(*) FROM outbox_events WHERE published_at IS NULL"), "the relay has stopped early")
+}
+
+// TestProfilesOfTheProcess: its admin address shows memory and the command line to this machine, and
+// not to a page of another site that has pointed its name here.
+func TestProfilesOfTheProcess(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	p := w.Process()
+	get := func(path, host string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.Admin+path, nil)
+		require.NoError(t, err)
+		r.Host = host
+		res, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	require.Equal(t, http.StatusOK, get("/debug/pprof/heap", ""))
+	require.Equal(t, http.StatusForbidden, get("/debug/pprof/heap", "rebound.example"))
+	require.Equal(t, http.StatusOK, get("/metrics", "rebound.example"), "scrapers use any name")
 }
 
 // TestLog: every line about a payment can be found by its ids, and none holds

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.com/payonce/internal/admin"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/disputes" // part: disputes
@@ -71,6 +72,7 @@ type service struct {
 	operations map[string]idempotency.Operation // what a request can start and the completer can finish, by name
 	handlers   map[string]inbox.Handler         // what applies stored events, by consumer
 	http       httpapi.Options                  // of the API
+	adminToken *admin.Token                     // of the pages and profiles
 	pages      map[string]http.Handler          // of the admin address, by pattern
 	loops      []loop
 	closers    []func()
@@ -80,7 +82,7 @@ type service struct {
 func wire(ctx context.Context, r resources) (*service, error) {
 	s := &service{
 		resources: r, received: inbox.NewMetrics(r.metrics), pages: map[string]http.Handler{},
-		paths: payments.Paths(),
+		paths: payments.Paths(), adminToken: admin.NewToken(r.config.AdminToken),
 	}
 	s.wireKeys()
 	s.wirePayments()
@@ -184,7 +186,7 @@ func (s *service) wireAPI() {
 	c, o := s.config, s.http
 	o.Pool, o.Keys, o.Operations, o.Payments = s.pool, s.keys, s.operations, s.payments
 	o.Paths, o.Own = s.paths, ownOperations
-	o.Within, o.Drain, o.RateLimit = c.within(), drain, c.RateLimitRPS
+	o.Within, o.DrainDelay, o.Drain, o.RateLimit = c.within(), c.DrainDelay, drain, c.RateLimitRPS
 	o.Metrics, o.Log, o.Tracer = s.metrics, s.log, s.tracer
 	o.WebhookSecrets, o.WebhookReceived = c.StripeWebhookSecrets, s.inbox.Wake
 	s.api = httpapi.NewServer(o)

@@ -149,7 +149,7 @@ var words = map[string][]string{
 	"disputes":  {"payonce_dispute"},
 	"webhooks":  {"NOTIFY_PRIVATE_ADDRESSES"},
 	"ledger":    {`="ledger"`, "ledger/payment"},
-	"operator":  {"/operator", "operator's page", "ADMIN_TOKEN"},
+	"operator":  {"/operator", "operator's page"},
 	"tracing":   {"16686", "OTEL_", "jaeger"},
 	"kafka":     {"kafka"},
 	"sqs":       {"sqs"},

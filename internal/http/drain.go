@@ -7,16 +7,17 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // A deployment stops processes while they take payments. A request that is disconnected is
 // completed by another process, but only after its lease has expired, and its client sees
 // a network error. So the shutdown waits for requests in progress, within a limit.
 
-// Run serves on the listener until ctx ends. Then /readyz returns 503 and the requests in
-// progress finish, for at most Options.Drain. The listener stays open until they have
-// finished: a load balancer that has not seen the 503 yet still sends requests, and
-// those must be served.
+// Run serves on the listener until ctx ends. Then /readyz returns 503, and for
+// Options.DrainDelay nothing else changes: a load balancer that has not seen the 503 yet
+// still sends requests, and those must be served. After that the requests in progress
+// finish, for at most Options.Drain, and the listener stays open until they have.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var flights inFlight
 	server := &http.Server{
@@ -35,6 +36,11 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
+	select {
+	case err := <-stopped:
+		return fmt.Errorf("serve: %w", err)
+	case <-time.After(s.o.DrainDelay):
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Drain)
 	defer cancel()
 	server.SetKeepAlivesEnabled(false) // Clients reconnect for their next request, and reach another process.

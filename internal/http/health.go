@@ -32,13 +32,15 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 // readyz tells a load balancer whether to send requests to this process: not while the
 // database is unavailable, and not while the process shuts down.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readinessTimeout)
-	defer cancel()
-	switch err := s.o.Pool.Ping(ctx); {
-	case s.draining.Load():
+	if s.draining.Load() { // at once, whatever the database does
 		s.refuse(w, r, &problem{
 			code: codeUnavailable, detail: "This process is shutting down.", retryAfter: time.Second,
 		})
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readinessTimeout)
+	defer cancel()
+	switch err := s.o.Pool.Ping(ctx); {
 	case err != nil:
 		s.refuse(w, r, &problem{
 			code: codeUnavailable, detail: "The database is unavailable.", retryAfter: time.Second,

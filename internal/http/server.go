@@ -49,7 +49,8 @@ type Options struct {
 	Own        operations.List    // operations of one's own; may be empty
 	Feed       *outbox.Feed       // part: events
 	Within     time.Duration      // the time one request may take; shorter than the lease
-	Drain      time.Duration      // the time for requests in progress to finish at shutdown
+	DrainDelay time.Duration      // how long requests are still accepted at shutdown, so that load balancers see it
+	Drain      time.Duration      // the time for requests in progress to finish after that
 	RateLimit  float64            // new requests per second and tenant; 0 is no limit
 	Retention  time.Duration      // how long stored responses are replayed; printed on /docs/idempotency // part: docs
 	Metrics    prometheus.Registerer

@@ -40,8 +40,13 @@
 //	                localhost accepted, because any site on the Internet can point its
 //	                own host name here and then read the page (DNS rebinding).
 //	ADMIN_TOKEN     nothing is shown before sign-in with the token. The session is a
-//	                signed cookie, valid for 12 hours and until the token changes, and
-//	                every form carries a CSRF token of its session.
+//	                signed cookie, valid for 12 hours, until the operator signs out or
+//	                the token changes, and every form carries a CSRF token of its
+//	                session. Wrong tokens are limited per address (package admin).
+//
+// Signing out ends the session in every process: its row in operator_sessions_ended
+// outlives its cookie. If that table cannot be read, no session is accepted, because it
+// may have ended.
 //
 // The name in the audit trail is the one entered at sign-in. The token is shared, so
 // the name is a statement and not a proof.

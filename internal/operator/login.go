@@ -1,9 +1,13 @@
 package operator
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+
+	"example.com/payonce/internal/admin"
 )
 
 // loginPage is the sign-in form. Next is where the operator wanted to go.
@@ -20,8 +24,14 @@ func (s *Server) loginForm(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	page := loginPage{Next: nextOf(r.PostFormValue("next")), Actor: actorOf(r.PostFormValue("actor"))}
-	switch {
-	case !s.keys.admits(r.PostFormValue("token")):
+	status := http.StatusUnauthorized
+	switch err := s.o.Token.Admits(r.RemoteAddr, r.PostFormValue("token")); {
+	case errors.Is(err, admin.ErrTooManyTries): // Not logged: each of the tries before it was.
+		status = http.StatusTooManyRequests
+		w.Header().Set("Retry-After", strconv.Itoa(int(admin.RetryAfter.Seconds())))
+		page.Error = fmt.Sprintf("Too many wrong tokens from this address. Wait %s. Sessions that exist are not affected.",
+			span(admin.RetryAfter))
+	case err != nil:
 		s.o.Log.Warn("operator: sign-in with a wrong token", "remote", r.RemoteAddr)
 		page.Error = "Wrong token: it is not the one in ADMIN_TOKEN."
 	case page.Actor == "": // Without a name it would be unknown whom to ask about an action.
@@ -32,7 +42,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, page.Next, http.StatusSeeOther)
 		return
 	}
-	s.render(w, r, http.StatusUnauthorized, "login", "Sign in", page)
+	s.render(w, r, status, "login", "Sign in", page)
 }
 
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {

@@ -8,14 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
+	"example.com/payonce/internal/admin"
 	"example.com/payonce/internal/checkout" // part: checkouts
 	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/payments"
@@ -58,7 +57,7 @@ type Options struct {
 	Payments  *payments.Service
 	Checkouts *checkout.Service // part: checkouts
 	History   *keyhistory.Reader
-	Token     string // required to sign in and to act; empty: the page is read-only
+	Token     *admin.Token // required to sign in and to act; without one the page is read-only
 	Log       *slog.Logger
 }
 
@@ -74,6 +73,9 @@ type Server struct {
 
 // New returns the page. It starts no goroutine.
 func New(o Options) *Server {
+	if o.Token == nil {
+		o.Token = admin.NewToken("")
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -131,7 +133,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 					"The log has the stack trace. Only the actions in the audit trail were carried out.")
 			}
 		}()
-		if !s.keys.configured() && !isAddress(r.Host) {
+		if !s.keys.configured() && !admin.IsAddress(r.Host) {
 			s.renderError(w, r, http.StatusForbidden, "Host name not accepted.",
 				"Without ADMIN_TOKEN this page can be opened by IP address only, such as 127.0.0.1, because "+
 					"another site could point its own host name here. Use the address, or set ADMIN_TOKEN.")
@@ -139,16 +141,6 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// isAddress reports whether the host is an IP address or localhost. Another site cannot
-// have a browser send either of them as its own name.
-func isAddress(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || host == "localhost"
 }
 
 type sessionContextKey struct{}

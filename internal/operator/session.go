@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"example.com/payonce/internal/admin"
 )
 
 const (
@@ -20,14 +22,10 @@ const (
 
 // sessionKeys are derived from the token, so that changing the token ends every
 // session in every process without a list of sessions.
-type sessionKeys struct{ token, session, csrf []byte }
+type sessionKeys struct{ session, csrf []byte }
 
-func newSessionKeys(token string) sessionKeys {
-	if token == "" {
-		return sessionKeys{}
-	}
-	derive := func(use string) []byte { return sign([]byte(token), "payonce operator "+use) }
-	return sessionKeys{token: derive("token"), session: derive("session"), csrf: derive("csrf")}
+func newSessionKeys(token *admin.Token) sessionKeys {
+	return sessionKeys{session: token.Derive("session"), csrf: token.Derive("csrf")}
 }
 
 func sign(key []byte, text string) []byte {
@@ -37,13 +35,7 @@ func sign(key []byte, text string) []byte {
 }
 
 // configured reports whether there is a token. Without one, actions are disabled.
-func (k sessionKeys) configured() bool { return k.token != nil }
-
-// admits compares in constant time, so that the response time does not reveal how much
-// of a guess was right.
-func (k sessionKeys) admits(token string) bool {
-	return k.configured() && hmac.Equal(sign([]byte(token), "payonce operator token"), k.token)
-}
+func (k sessionKeys) configured() bool { return k.session != nil }
 
 // session is what the cookie of a signed-in operator holds.
 type session struct {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -90,11 +91,14 @@ func (s *site) outputs(ctx context.Context) (map[string]string, error) {
 		"payments":                {s.victim.client, "/v1/payments?limit=100"},
 		"the history of a key":    {s.victim.client, "/v1/idempotency-keys/" + s.owned.key},
 		"the OpenAPI document":    {s.victim.client, "/openapi.json"},
-		"goroutines of a profile": {s.admin(), "/debug/pprof/goroutine?debug=2"},
+		"goroutines of a profile": {client{base: s.admin().base, key: adminToken}, "/debug/pprof/goroutine?debug=2"},
 	} {
 		a, err := from.send(ctx, "GET", from.path, "", map[string][]string{"Cookie": {cookie}})
 		if err != nil {
 			return nil, err
+		}
+		if a.status != http.StatusOK {
+			return nil, fmt.Errorf("read %s: %d", where, a.status)
 		}
 		outputs[where] = a.body
 	}

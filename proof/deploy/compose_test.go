@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
@@ -90,7 +91,13 @@ func TestCompose(t *testing.T) {
 			require.False(t, service.Privileged, name)
 			require.NotNil(t, service.Init, "%s: no init to collect its children", name)
 			require.NotNil(t, service.StopGracePeriod, name)
-			require.Equal(t, "30s", service.StopGracePeriod.String(), name)
+			grace := 30 * time.Second
+			if delay, ok := service.Environment["DRAIN_DELAY"]; ok {
+				before, err := time.ParseDuration(*delay)
+				require.NoError(t, err)
+				grace += before
+			}
+			require.Equal(t, grace.String(), service.StopGracePeriod.String(), name)
 			require.Empty(t, service.ContainerName, "%s: one name for two copies of the project", name)
 			require.Empty(t, service.NetworkMode, name)
 		}

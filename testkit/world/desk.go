@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/admin"
 	"example.com/payonce/internal/operator"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/reconcile"
@@ -47,7 +48,7 @@ func (d *Desk) ServePage(t testing.TB, database, token string) (url string) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	server := httptest.NewServer(operator.New(operator.Options{
-		Pool: pool, Payments: d.API.Payments, History: d.API.History, Token: token,
+		Pool: pool, Payments: d.API.Payments, History: d.API.History, Token: admin.NewToken(token),
 		Checkouts: d.API.Checkouts, // part: checkouts
 	}))
 	t.Cleanup(server.Close)

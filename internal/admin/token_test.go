@@ -1,0 +1,100 @@
+package admin_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/admin"
+)
+
+const token = "only-for-tests-0123456789abcdef"
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+
+	t.Run("LimitsWrongTriesPerAddress", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			k := admin.NewToken(token)
+			for range 10 {
+				require.ErrorIs(t, k.Admits("192.0.2.1:1000", token+"x"), admin.ErrWrongToken)
+			}
+			require.ErrorIs(t, k.Admits("192.0.2.1:2000", "guess"), admin.ErrTooManyTries, "another port is no other address")
+			require.ErrorIs(t, k.Admits("[::ffff:192.0.2.1]:1", "guess"), admin.ErrTooManyTries, "nor is another spelling")
+			require.ErrorIs(t, k.Admits("192.0.2.1:1000", token), admin.ErrTooManyTries,
+				"a guess that is right would be recognised")
+			require.NoError(t, k.Admits("192.0.2.2:1000", token), "other addresses are not limited")
+			wait(admin.RetryAfter)
+			require.NoError(t, k.Admits("192.0.2.1:1000", token))
+			require.ErrorIs(t, k.Admits("192.0.2.1:1000", "guess"), admin.ErrWrongToken, "one more in this time")
+			require.ErrorIs(t, k.Admits("192.0.2.1:1000", "guess"), admin.ErrTooManyTries)
+		})
+	})
+
+	t.Run("RightTokensAreNotCounted", func(t *testing.T) {
+		t.Parallel()
+		k := admin.NewToken(token)
+		for range 100 {
+			require.NoError(t, k.Admits("192.0.2.1:1000", token))
+		}
+	})
+
+	t.Run("GuessesAtTheSameTimeShareTheLimit", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			k := admin.NewToken(token)
+			var compared atomic.Int32
+			var guesses sync.WaitGroup
+			for range 200 {
+				guesses.Go(func() {
+					if k.Admits("192.0.2.1:1000", "guess") == admin.ErrWrongToken { //nolint:errorlint // it is not wrapped
+						compared.Add(1)
+					}
+				})
+			}
+			guesses.Wait()
+			require.EqualValues(t, 10, compared.Load())
+		})
+	})
+
+	t.Run("ANetworkOfIPv6IsOneAddress", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			k := admin.NewToken(token)
+			for i := range 10 {
+				require.ErrorIs(t, k.Admits(fmt.Sprintf("[2001:db8:1:2::%x]:1", i), "guess"), admin.ErrWrongToken)
+			}
+			require.ErrorIs(t, k.Admits("[2001:db8:1:2:ffff::1]:1", "guess"), admin.ErrTooManyTries)
+			require.ErrorIs(t, k.Admits("[2001:db8:1:3::1]:1", "guess"), admin.ErrWrongToken)
+		})
+	})
+
+	t.Run("ManyAddressesTakeBoundedMemory", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			k := admin.NewToken(token)
+			refused := 0
+			for i := range 2000 {
+				if k.Admits(fmt.Sprintf("10.0.%d.%d:1", i/256, i%256), "guess") == admin.ErrTooManyTries { //nolint:errorlint // it is not wrapped
+					refused++
+				}
+			}
+			require.Equal(t, 990, refused, "those that are not told apart have ten tries together")
+			wait(admin.RetryAfter)
+			require.ErrorIs(t, k.Admits("10.1.0.1:1", "guess"), admin.ErrWrongToken, "those that waited made room")
+		})
+	})
+
+	t.Run("WithoutATokenNothingIsAdmitted", func(t *testing.T) {
+		t.Parallel()
+		k := admin.NewToken("")
+		require.False(t, k.Configured())
+		require.ErrorIs(t, k.Admits("127.0.0.1:1", ""), admin.ErrWrongToken)
+		require.Nil(t, k.Derive("session"))
+	})
+}
