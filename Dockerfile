@@ -1,8 +1,16 @@
 # The service alone, static, in an image without a shell, as an unprivileged user: docker build . makes it, from the last
-# stage. The simulator, the demo and what tests the system have stages and images of their own. docker-compose.yml runs
-# them all. Base images by digest: docker-compose.pinned.yml.
+# stage. What stands in for Stripe, and what tests the system, have stages and images of their own. docker-compose.yml runs
+# them all.
 
-FROM golang:1.26 AS build
+# The images of others, by tag; docker-compose.pinned.yml gives the digests.
+ARG GO_IMAGE=golang:1.26
+ARG STATIC_IMAGE=gcr.io/distroless/static-debian12:nonroot
+ARG NATS_IMAGE=nats:2
+# part: proof {
+ARG POSTGRES_IMAGE=postgres:17
+# part: proof }
+
+FROM ${GO_IMAGE} AS build
 WORKDIR /src
 # Where modules come from, for builds behind a proxy.
 ARG GOPROXY=https://proxy.golang.org,direct
@@ -17,7 +25,7 @@ RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/api ./deplo
 
 # The broker with a health check: its own image has the server and nothing else,
 # no shell and no curl.
-FROM nats:2 AS nats
+FROM ${NATS_IMAGE} AS nats
 COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
 
 # What stands in for Stripe, and plays with the service.
@@ -27,14 +35,14 @@ COPY testkit testkit
 COPY cmd cmd
 RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/...
 
-FROM gcr.io/distroless/static-debian12:nonroot AS stripesim
+FROM ${STATIC_IMAGE} AS stripesim
 COPY --from=programs /out/stripesim /usr/local/bin/
 COPY --from=programs --chown=65532:65532 /data /data
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/stripesim"]
 
 # part: proof {
-FROM gcr.io/distroless/static-debian12:nonroot AS demo
+FROM ${STATIC_IMAGE} AS demo
 COPY --from=programs /out/demo /usr/local/bin/
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/demo"]
@@ -55,7 +63,7 @@ RUN CGO_ENABLED=0 go build -C proof -trimpath -ldflags='-s -w' -o /proof/chaos .
 FROM proof AS underchaos
 RUN /proof/chaos -build /proof/api-under-chaos
 
-FROM postgres:17 AS chaos
+FROM ${POSTGRES_IMAGE} AS chaos
 COPY --from=proof /proof/chaos /usr/local/bin/
 COPY --from=underchaos /proof/api-under-chaos /usr/local/bin/
 RUN mkdir /chaos && chown postgres:postgres /chaos
@@ -66,7 +74,7 @@ CMD []
 
 # k6 has a stage of its own: it takes two minutes, and changes when its version does. One of that
 # version that runs here, as CI has it in bin/, is taken as it is.
-FROM golang:1.26 AS k6
+FROM ${GO_IMAGE} AS k6
 WORKDIR /src
 ARG GOPROXY=https://proxy.golang.org,direct
 COPY go.mod bin/k6* ./
@@ -74,7 +82,7 @@ COPY tools/ tools/
 RUN if ./k6 version | grep -F " $(awk '$1 == "go.k6.io/k6" { print $2 }' tools/k6.mod) "; then install -D k6 /out/k6; else \
     CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -modfile=tools/k6.mod -o /out/k6 go.k6.io/k6; fi
 
-FROM gcr.io/distroless/static-debian12:nonroot AS load
+FROM ${STATIC_IMAGE} AS load
 COPY --from=k6 /out/k6 /usr/local/bin/
 COPY --from=proof /proof/loadtest /usr/local/bin/
 COPY --from=programs --chown=65532:65532 /data /data
@@ -83,7 +91,7 @@ ENV PATH=/usr/local/bin
 ENTRYPOINT ["/usr/local/bin/loadtest"]
 # part: proof }
 
-FROM gcr.io/distroless/static-debian12:nonroot AS api
+FROM ${STATIC_IMAGE} AS api
 COPY --from=build /out/api /usr/local/bin/
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/api"]

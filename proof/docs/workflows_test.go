@@ -63,6 +63,12 @@ func TestWorkflows(t *testing.T) {
 		ran[name] = map[string]bool{}
 		text, err := inventory.Read(".github/workflows/" + name)
 		require.NoError(t, err)
+		for _, image := range regexp.MustCompile(`\bpostgres:\d\S*`).FindAllString(text, -1) {
+			require.Regexp(t, `^postgres:\d+\.\d+@sha256:[0-9a-f]{64}"$`, image, "%s: an image by its tag", name)
+		}
+		for _, line := range regexp.MustCompile(`(?m)^.*\buses:.*$`).FindAllString(text, -1) {
+			require.Regexp(t, `@[0-9a-f]{40} # v\d+\.\d+\.\d+$`, line, "%s: which version is it?", name)
+		}
 		var w workflow
 		require.NoError(t, yaml.Unmarshal([]byte(text), &w), name)
 		require.NotEmpty(t, w.On, name)
@@ -77,7 +83,7 @@ func TestWorkflows(t *testing.T) {
 			for _, s := range j.Steps {
 				require.NotEqual(t, s.Uses == "", s.Run == "", "%s: %s", name, job)
 				if s.Uses != "" {
-					require.Regexp(t, `^actions/[a-z-]+@v\d+$`, s.Uses, name)
+					require.Regexp(t, `^actions/[a-z-]+@[0-9a-f]{40}$`, s.Uses, "%s: a tag can be moved, a commit cannot", name)
 					continue
 				}
 				words := strings.Fields(s.Run)
