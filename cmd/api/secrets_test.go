@@ -40,7 +40,7 @@ const (
 	cardInAnAddress = "6011111111111117"
 	cardInAHeader   = "378282246310005"
 	cardInAValue    = "4000056655665556"
-	cardInMetadata  = "5105105105105100" // and in a customer's reference: texts that are the tenant's own
+	cardInMetadata  = "5105105105105100" // and in a customer's reference, a SKU, a key
 )
 
 // What the operator and a tenant have set up.
@@ -62,13 +62,6 @@ var keyColumns = []string{
 // A client secret leaves in next_action, to the customer's browser; so it is where
 // payments are shown as they are, and nowhere in what is left of what Stripe tells us.
 var clientSecretColumns = []string{"payments.next_action", "outbox_events.data", "webhook_deliveries.body"}
-
-// What a tenant writes into an order is the tenant's, and is shown to it again: where
-// the order is, in what it was asked with and answered, and in its events.
-var metadataColumns = []string{
-	"orders.metadata", "orders.customer_reference", "idempotency_keys.request", "idempotency_keys.answer_body",
-	"outbox_events.data", "webhook_deliveries.body", "inbox_events.payload",
-}
 
 // TestNothingSensitiveIsKept sends card numbers, secrets and raw keys to every input of
 // the service, valid and not, and then looks for them in all that it has written: its
@@ -160,7 +153,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 		{"a card number in an address", cardInAnAddress, nil},
 		{"a card number in a header", cardInAHeader, nil},
 		{"a card number in a value of the wrong type", cardInAValue, nil},
-		{"a card number in metadata", cardInMetadata, metadataColumns},
+		{"a card number in metadata", cardInMetadata, nil},
 		{"the operators' token", operatorsToken, nil},
 		{"a tenant's webhook secret", tenantsSecret, []string{"webhook_endpoints.secret"}},
 		{"a tenant's webhook secret, encoded", base64.StdEncoding.EncodeToString([]byte(tenantsSecret)), nil},
@@ -211,8 +204,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 				found = append(found, fmt.Sprintf("a client secret is in %s at %s", where, member))
 			}
 			for _, s := range secrets {
-				if s.is != "raw-key-of-" && s.is != "_secret_" && s.is != cardInMetadata &&
-					strings.Contains(body, s.is) {
+				if s.is != "raw-key-of-" && s.is != "_secret_" && strings.Contains(body, s.is) {
 					found = append(found, fmt.Sprintf("%s is in %s: %s", s.what, where, body))
 				}
 			}
@@ -439,13 +431,6 @@ func everyWayThatWorks(t *testing.T, w *world.World, p *world.Process, say func(
 			),
 		)
 	}
-	say(
-		p.Post(
-			"/v1/orders", "raw-key-of-metadata",
-			`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"customer_reference":"`+cardInMetadata+
-				`","metadata":{"note":"`+cardInMetadata+`"}}`,
-		),
-	)
 	order := p.Order()
 	say(p.Pay("raw-key-of-shown", order, "pm_card_threeDSecure2Required"))
 	say(p.Get("/v1/orders/" + order))
@@ -468,7 +453,7 @@ func everyWayThatDoesNot(w *world.World, p *world.Process, say func(world.Answer
 		} {
 			say(p.Post(path, key, body))
 		}
-		p.Post(path, key, `{"`+cardInAMember+`":1}`) // its answer points at the member by its name, as it must
+		say(p.Post(path, key, `{"`+cardInAMember+`":1}`))
 		say(p.Do("POST", path, "{}", `Idempotency-Key: "`+cardInAHeader))
 		say(p.Do("POST", path, "{}", "Idempotency-Key: "+cardInAHeader, "Idempotency-Key: raw-key-of-two"))
 		say(p.Do("POST", path, "{}", "Idempotency-Key: raw-key-of-type", "Content-Type: "+cardInAHeader))
@@ -489,7 +474,20 @@ func everyWayThatDoesNot(w *world.World, p *world.Process, say func(world.Answer
 			)
 		}
 	}
+	for n, members := range []string{
+		`"items":[{"sku":"tea","quantity":1,"unit_amount":500}],"customer_reference":"` + cardInMetadata + `"`,
+		`"items":[{"sku":"tea","quantity":1,"unit_amount":500}],"metadata":{"note":"card ` + cardInMetadata + `"}`,
+		`"items":[{"sku":"tea","quantity":1,"unit_amount":500}],"metadata":{"` + cardInMetadata + `":"note"}`,
+		`"items":[{"sku":"` + cardInMetadata + `","quantity":1,"unit_amount":500}]`,
+	} {
+		say(p.Post("/v1/orders", fmt.Sprintf("raw-key-of-text-%d", n), `{"currency":"usd",`+members+`}`))
+	}
+	say(p.Do("PUT", "/v1/stock/"+cardInMetadata, `{"available":10}`))
+	say(p.Get("/v1/stock/" + cardInMetadata))
+	say(p.Get("/v1/idempotency-keys/" + cardInMetadata))
+	say(p.Post("/v1/orders", cardInMetadata, `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}]}`))
 	say(p.Pay("raw-key-of-card", order, cardAsAMethod))
+	say(p.Pay("raw-key-of-card-in-an-id", order, "pm_"+cardAsAMethod))
 	say(
 		p.Post(
 			"/v1/checkouts", "raw-key-of-card-checkout",

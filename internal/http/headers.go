@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+
+	"example.com/payonce/internal/cards"
 )
 
 // The two request headers that concern keys, parsed without looking anything up.
@@ -50,6 +52,9 @@ func checkKey(key string) error {
 		if b < '!' || b > '~' {
 			return badKey("A key consists of visible ASCII characters.")
 		}
+	}
+	if cards.NumberIn(key) {
+		return badKey(cardInKey)
 	}
 	return nil
 }

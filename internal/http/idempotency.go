@@ -112,6 +112,9 @@ func (s *Server) readKeyed(
 	if err != nil {
 		return idempotency.Request{}, err
 	}
+	if err := withoutCards(body); err != nil {
+		return idempotency.Request{}, err
+	}
 	t, canonical := tenantOf(r), mustJSON(request)
 	return idempotency.Request{
 		TenantID: t.id, Key: key, Operation: operation, Body: canonical,

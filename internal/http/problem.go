@@ -161,7 +161,7 @@ func (p *problem) answer(requestID string) idempotency.Answer {
 	}
 	d := document{
 		Type: t.typeURI(), Title: t.Title, Status: t.Status, Detail: p.detail, Code: t.Code, Retryable: t.Retryable,
-		RequestID: requestID, Errors: p.errors, Payment: p.payment, Resource: p.resource,
+		RequestID: requestID, Errors: withoutCardsIn(p.errors), Payment: p.payment, Resource: p.resource,
 		Checkout: p.checkout, // part: checkouts
 	}
 	if p.payment != nil {

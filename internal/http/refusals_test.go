@@ -34,6 +34,9 @@ type refusal struct {
 
 const unset = "\x00"
 
+// A card number of Stripe's for tests. No answer may repeat it.
+const card, cardInGroups, cardInDashes = "4242424242424242", "4242 4242 4242 4242", "4242-4242-4242-4242"
+
 func refusals(order, payment string) []refusal {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	badBody := func(name, body, pointer string) refusal {
@@ -48,6 +51,7 @@ func refusals(order, payment string) []refusal {
 		return refusal{name: name, headers: []string{"Idempotency-Key: " + header}, status: 400,
 			code: "idempotency-key-invalid"}
 	}
+	with := func(members string) string { return strings.Replace(newOrder, "}]", "}],"+members, 1) }
 	item := func(fields string) string { return `{"currency":"usd","items":[{` + fields + `}]}` }
 	read := func(path string) refusal {
 		return refusal{name: "GET " + path, method: "GET", path: path, status: 400, code: "invalid-request"}
@@ -144,6 +148,23 @@ func refusals(order, payment string) []refusal {
 			"/metadata/a"), badBody("a long reference", strings.Replace(newOrder, "}]",
 			`}],"customer_reference":"`+long(201)+`"`, 1), "/customer_reference"),
 
+		badBody("a card number in a SKU", item(`"sku":"`+card+`","quantity":1,"unit_amount":100`), "/items/0/sku"),
+		badBody("a card number in a reference", with(`"customer_reference":"card `+cardInGroups+`"`), "/customer_reference"),
+		badBody("a card number in metadata", with(`"metadata":{"a/b":"`+card+`"}`), "/metadata/a~1b"),
+		badBody("a card number, escaped", with(`"metadata":{"a":"\u0034`+card[1:]+`"}`), "/metadata/a"),
+		badBody("a card number as a name in metadata", with(`"metadata":{"`+card+`":"a"}`), "/metadata"),
+		badBody("a card number as a name in metadata, and no text", with(`"metadata":{"`+card+`":1}`), "/metadata"),
+		badBody("a card number as a member", with(`"`+card+`":1`), ""),
+		badBody("a card number in a member of a member", with(`"metadata":{"`+card+`":{"a":1}}`), "/metadata"),
+		badPay("a card number as the order", world.PayBody(card, visa), "/order_id"),
+		badPay("a card number as the method", world.PayBody(order, card), "/payment_method"),
+		badPay("a card number in the method", world.PayBody(order, "pm_"+card), "/payment_method"),
+		badKey("a card number as the key", card), badKey("a card number in the key", "order-"+card),
+		badKey("a card number as a string", `"`+cardInDashes+`"`),
+		read("/v1/orders?" + card + "=1"), read("/v1/orders?limit=" + card), read("/v1/orders?starting_after=" + card),
+		missing("GET", "/v1/idempotency-keys/"+card), // part: history
+		missing("GET", "/v1/orders/"+card), missing("POST", "/v1/orders/"+card+"/cancel"), missing("GET", "/"+card),
+
 		badPay("no order", `{"payment_method":"pm_card_visa"}`, "/order_id"),
 		badPay("no method", `{"order_id":"`+order+`"}`, "/payment_method"),
 		badPay("an empty method", `{"order_id":"`+order+`","payment_method":""}`, "/payment_method"),
@@ -230,6 +251,9 @@ func TestRefusedRequestsWriteNothing(t *testing.T) {
 		require.Equal(t, r.status, a.Status, "%s: %v", r.name, a)
 		require.Equal(t, r.code, a.Code(), r.name)
 		require.Equal(t, seen, transactions(), "%s has written something", r.name)
+		for _, number := range []string{card, cardInGroups, cardInDashes} {
+			require.NotContains(t, fmt.Sprint(a.Header, string(a.Body)), number, r.name)
+		}
 		require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"), r.name)
 		require.Equal(t, a.Header.Get("Request-Id"), a.Problem().RequestID, r.name)
 		require.Equal(t, r.code == "unauthenticated", a.Header.Get("WWW-Authenticate") != "", r.name)

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"unicode/utf8"
+
+	"example.com/payonce/internal/cards"
 )
 
 const stockMax = 1_000_000_000 // Released reservations are added to it, so it must stay far below an overflow.
@@ -84,6 +86,9 @@ func skuOf(r *http.Request) (string, error) {
 	}
 	if n := utf8.RuneCountInString(sku); n < 1 || n > skuMax || !utf8.ValidString(sku) || strings.ContainsRune(sku, 0) {
 		return "", badSKU()
+	}
+	if cards.NumberIn(sku) {
+		return "", &problem{code: codeInvalidRequest, detail: "The SKU in the path " + cardMessage + "."}
 	}
 	return sku, nil
 }

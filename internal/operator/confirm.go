@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/cards"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -152,6 +153,9 @@ func (p *confirmPage) validate() (amount *int64, invalid string) {
 		return nil, "Enter a reason. It is kept in the audit trail."
 	case len([]rune(p.Reason)) > reasonMax || strings.ContainsRune(p.Reason, 0):
 		return nil, fmt.Sprintf("The reason may have at most %d characters.", reasonMax)
+	case cards.NumberIn(p.Reason):
+		p.Reason = "" // The form is shown again, without it.
+		return nil, "The reason must not contain a card number."
 	case p.Amount == "":
 		return nil, ""
 	}

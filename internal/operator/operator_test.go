@@ -161,6 +161,23 @@ func TestForms(t *testing.T) {
 			"another site cannot sign anyone in")
 	})
 
+	t.Run("TakeNoCardNumbers", func(t *testing.T) {
+		t.Parallel()
+		const card = "4242 4242 4242 4242"
+		d := newDesk(t, world.AdminToken)
+		paid := d.paidBefore()
+		p := d.signedIn(t, "Ada")
+		form := p.form("refund", d.Tenant.ID, paid, "")
+		form.Set("reason", "paid with "+card)
+		a := p.post("/operator/act", form)
+		require.Equal(t, http.StatusUnprocessableEntity, a.status)
+		require.NotContains(t, a.says(), card)
+		a = d.person(t).post("/operator/login", url.Values{"actor": {card}, "token": {world.AdminToken}})
+		require.Equal(t, http.StatusUnauthorized, a.status)
+		require.NotContains(t, a.says(), card)
+		require.Empty(t, d.AuditTrail())
+	})
+
 	t.Run("RequireTheCSRFTokenOfTheirSession", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"example.com/payonce/internal/admin"
+	"example.com/payonce/internal/cards"
 )
 
 const (
@@ -94,7 +95,7 @@ func cookie(value string) *http.Cookie {
 }
 
 // actorOf returns the name for the audit trail, without control characters, which could
-// make one line look like two; empty if it is not usable.
+// make one line look like two; empty if it is too long or contains a card number.
 func actorOf(name string) string {
 	name = strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -102,7 +103,7 @@ func actorOf(name string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(name, ""))), " ")
-	if runes := []rune(name); len(runes) > actorMax {
+	if len([]rune(name)) > actorMax || cards.NumberIn(name) {
 		return ""
 	}
 	return name

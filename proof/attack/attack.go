@@ -20,7 +20,7 @@ var attacks = []attack{
 	authorizationForms, keysOfOthers,
 	tenancyByRoute, tenancyByList, tenancyByBody,
 	forgedWebhooks, replayedWebhook,
-	malformedBodies, malformedKeys, hostilePaths,
+	malformedBodies, malformedKeys, cardNumbers, hostilePaths,
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,
 	secretsInOutputs,

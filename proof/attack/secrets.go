@@ -16,7 +16,7 @@ import (
 // secretsInOutputs: after everything that was tried, no secret stands where it may be read.
 var secretsInOutputs = attack{
 	name: "secrets in outputs", who: "who reads logs, metrics, pages, events, the database or the process list",
-	tries: "Stripe's key, the webhook secret, API keys, the admin token, the database's password and clients' secrets in each",
+	tries: "Stripe's key, the webhook secret, API keys, the admin token, the database's password and clients' secrets in each, and the card number that was sent",
 	holds: "none is there; of API keys the database has a hash",
 	run: func(ctx context.Context, s *site) (string, error) {
 		clients, err := s.clientSecret(ctx)
@@ -29,7 +29,7 @@ var secretsInOutputs = attack{
 		}
 		secrets := map[string]string{"Stripe's key": stripesim.DefaultKey, "the webhook secret": webhookSecret,
 			"the victim's API key": s.victim.key, "the attacker's API key": s.attacker.key, "the admin token": adminToken,
-			"a client's secret": clients}
+			"a client's secret": clients, "a card number": sentCard}
 		if u, err := url.Parse(s.database); err == nil && u.User != nil {
 			if password, _ := u.User.Password(); len(password) > 3 {
 				secrets["the database's password"] = password
@@ -110,25 +110,38 @@ func (s *site) outputs(ctx context.Context) (map[string]string, error) {
 	if line, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(s.api.PID()), "cmdline")); err == nil { // Linux
 		outputs["the process list"] = string(line)
 	}
-	for _, table := range []string{"api_keys", "tenants", "orders", "payments", "refunds", "idempotency_keys",
-		"outbox_events", "inbox_events", "stripe_calls"} {
-		var rows string
-		if err := s.pool.Raw().QueryRow(ctx, "SELECT coalesce(string_agg(t::text, ' '), '-') FROM "+table+" t").
-			Scan(&rows); err != nil {
-			return nil, fmt.Errorf("read %s: %w", table, err)
-		}
-		outputs["table "+table] = rows
+	return outputs, s.tables(ctx, outputs)
+}
+
+// tables adds each table of the database, as a dump has it, and with the text of its bytes, which a dump has in
+// hexadecimal.
+func (s *site) tables(ctx context.Context, outputs map[string]string) error {
+	rows, err := s.pool.Raw().Query(ctx, `
+		SELECT table_name, string_agg(CASE data_type WHEN 'bytea' THEN format('encode(%I, ''escape'')', column_name)
+			ELSE format('%I::text', column_name) END, ', ')
+		FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
+		WHERE table_schema = 'public' AND table_type = 'BASE TABLE' GROUP BY table_name`)
+	if err != nil {
+		return fmt.Errorf("list the tables: %w", err)
 	}
-	for where, query := range map[string]string{ // bytes, which the rows above show in hexadecimal
-		"stored answers": "SELECT string_agg(convert_from(answer_body, 'UTF8'), ' ') FROM idempotency_keys " +
-			"WHERE answer_body IS NOT NULL",
-		"stored events": "SELECT string_agg(convert_from(data, 'UTF8'), ' ') FROM outbox_events WHERE data IS NOT NULL",
-	} {
+	defer rows.Close()
+	queries := map[string]string{}
+	for rows.Next() {
+		var table, columns string
+		if err := rows.Scan(&table, &columns); err != nil {
+			return fmt.Errorf("list the tables: %w", err)
+		}
+		queries[table] = fmt.Sprintf("SELECT coalesce(string_agg(concat_ws(' ', %s), ' '), '-') FROM %q", columns, table)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("list the tables: %w", err)
+	}
+	for table, query := range queries {
 		var text string
 		if err := s.pool.Raw().QueryRow(ctx, query).Scan(&text); err != nil {
-			return nil, fmt.Errorf("read %s: %w", where, err)
+			return fmt.Errorf("read %s: %w", table, err)
 		}
-		outputs[where] = text
+		outputs["table "+table] = text
 	}
-	return outputs, nil
+	return nil
 }
