@@ -97,6 +97,7 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 	if err != nil {
 		return report, err
 	}
+	cli.readOnly = true
 	// No transaction around all of it: on a large database a snapshot of that age would keep vacuum
 	// from removing dead rows.
 	err = cli.withDatabase(ctx, func(pool *postgres.Pool) error {

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -25,7 +26,8 @@ func (c cli) withDatabase(ctx context.Context, do func(*postgres.Pool) error) er
 	if url == "" {
 		return errNoDatabaseURL
 	}
-	pool, err := openDatabase(ctx, url, postgres.Options{Name: "payonce-cli", MaxConn: 4})
+	o := postgres.Options{Name: "payonce-cli", MaxConn: 4, ReadOnly: c.readOnly}
+	pool, err := openDatabase(ctx, url, o, slog.New(slog.NewTextHandler(c.stderr, nil)))
 	if err != nil {
 		return err
 	}
@@ -35,13 +37,13 @@ func (c cli) withDatabase(ctx context.Context, do func(*postgres.Pool) error) er
 
 // openDatabase opens a pool and checks the connection. A URL that leads nowhere, or through a pooler
 // that drops session settings, is a wrong setting like any other, so the error names the variable.
-// Without the check it would show up as errors of the first requests.
-func openDatabase(ctx context.Context, url string, o postgres.Options) (*postgres.Pool, error) {
+// Without the check it would show up as errors of the first requests. A server that is not ready yet is waited for.
+func openDatabase(ctx context.Context, url string, o postgres.Options, log *slog.Logger) (*postgres.Pool, error) {
 	pool, err := postgres.Open(ctx, url, o)
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
-	if err := pool.Check(ctx); err != nil {
+	if err := whenReady(ctx, log, func() error { return pool.Check(ctx) }); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
@@ -63,6 +65,7 @@ func migrate(ctx context.Context, cli cli, args []string) error {
 		_, err := io.WriteString(cli.stdout, schema)
 		return err
 	}
+	cli.readOnly = verb == "status"
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		if verb == "up" {
 			return migrateUp(ctx, pool, cli.stdout)

@@ -62,6 +62,7 @@ var errUsage = errors.New("unknown command or wrong arguments")
 type cli struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
+	readOnly       bool // the command only reads, so it may run on a standby
 }
 
 // command is one command of the command line. Parts have their own (part.commands).

@@ -50,12 +50,12 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	}
 	// The database is required at the start, the broker is not: without the one nothing can be accepted, without the
 	// other events wait in the outbox.
-	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{})
+	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{}, log)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	if err := prepareSchema(ctx, c, pool, log); err != nil {
+	if err := whenReady(ctx, log, func() error { return prepareSchema(ctx, c, pool, log) }); err != nil {
 		return err
 	}
 	events, err := broker.Open(ctx, c.BrokerURL, broker.Options{Log: log})

@@ -50,6 +50,8 @@ type Pool struct {
 	batches *db.Queries   // on hot
 	lanes   *lanes
 	within  time.Duration // bounds the wait for one response
+
+	readOnly bool
 }
 
 // Options of Open. The zero value is the service's.
@@ -59,6 +61,8 @@ type Options struct {
 	// Statement is the timeout of one statement; default 10 s. A wait for a lock ends after half of it, and a wait for
 	// an unresponsive server soon after it.
 	Statement time.Duration
+	// ReadOnly accepts a server that cannot be written to, for commands that only read.
+	ReadOnly bool
 }
 
 // Open makes the pool. It does not connect: a service that starts before its database responds with 503 until it can
@@ -91,6 +95,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	} else if !strings.Contains(url, "pool_max_conns") { // pgx's parameter, whose default is the number of cores
 		cfg.MaxConns = maxConnsDefault
 	}
+	if !o.ReadOnly {
+		refuseReadOnly(cfg.ConnConfig)
+	}
 	cfg.MaxConnIdleTime = 5 * time.Minute
 	cfg.PingTimeout = connectTimeout // of a connection that has been idle: its server may have failed over
 	hot := cfg.Copy()                // before anything else changes what both share
@@ -119,7 +126,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	within := statement + responseSlack
 	return &Pool{
 		Queries: db.New(bounded{pool, within}), pgx: pool, within: within,
-		hot: hotPool, batches: db.New(bounded{hotPool, within}), lanes: &lanes{within: within},
+		hot: hotPool, batches: db.New(bounded{hotPool, within}), lanes: &lanes{within: within}, readOnly: o.ReadOnly,
 	}, nil
 }
 
@@ -143,11 +150,23 @@ func (p *Pool) Reset() {
 	p.pgx.Reset()
 }
 
-// Ping checks that the server responds.
+// Ping checks that the server responds and, unless the pool is for reading, can be written to.
 func (p *Pool) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
-	return p.pgx.Ping(ctx)
+	if p.readOnly {
+		return p.pgx.Ping(ctx)
+	}
+	conn, err := p.pgx.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	err = checkWritable(ctx, conn.Conn().PgConn())
+	if errors.Is(err, ErrReadOnly) {
+		_ = conn.Conn().Close(ctx) // Released, it leaves the pool.
+	}
+	return err
 }
 
 // Stat counts connections.
@@ -299,8 +318,8 @@ func IsUnreadable(err error) bool {
 	return errors.As(err, &value)
 }
 
-// Unavailable reports whether err means that the database cannot be used now: unreachable, starting, shutting down, out
-// of connections, or too slow. An error while connecting counts, whatever its reason, and so does the end of the
+// Unavailable reports whether err means that the database cannot be used now: unreachable, starting, shutting down,
+// read-only, out of connections, or too slow. An error while connecting counts, whatever its reason, and so does the end of the
 // session.
 func Unavailable(err error) bool {
 	var (
@@ -308,7 +327,7 @@ func Unavailable(err error) bool {
 		refused *pgconn.PgError
 		network net.Error
 	)
-	if errors.As(err, &dial) || errors.Is(err, ErrNotSent) {
+	if errors.As(err, &dial) || errors.Is(err, ErrNotSent) || errors.Is(err, ErrReadOnly) {
 		return true
 	}
 	if errors.As(err, &refused) {
@@ -316,7 +335,7 @@ func Unavailable(err error) bool {
 		case "08", "53", "57": // connection, resources, operator
 			return true
 		}
-		return endsSession(refused) || refused.Code == "55P03" // lock_not_available
+		return endsSession(refused) || refused.Code == readOnlyTransaction || refused.Code == "55P03" // lock_not_available
 	}
 	return errors.As(err, &network) || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||

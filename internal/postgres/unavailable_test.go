@@ -63,6 +63,28 @@ func TestUnavailable(t *testing.T) {
 		require.Equal(t, "25P03", refused.Code)
 		require.True(t, postgres.Unavailable(err))
 	})
+	t.Run("ReadOnlyServersLeaveThePool", func(t *testing.T) {
+		t.Parallel()
+		pool, err := postgres.Open(t.Context(), dbtest.URL(t), postgres.Options{MaxConn: 1})
+		require.NoError(t, err)
+		defer pool.Close()
+		session := func(sql string) (pid uint32) {
+			require.NoError(t, pool.Raw().QueryRow(t.Context(), sql).Scan(&pid))
+			return pid
+		}
+		const becomesReadOnly = `SELECT pg_backend_pid() FROM set_config('default_transaction_read_only', 'on', false)`
+		refused := session(becomesReadOnly)
+		_, err = pool.Raw().Exec(t.Context(), `DELETE FROM stock`)
+		require.True(t, postgres.Unavailable(err), err)
+		require.True(t, postgres.NotReady(err), err)
+		require.True(t, postgres.NotWritten(err), err)
+		require.NotEqual(t, refused, session(`SELECT pg_backend_pid()`), "a write that is refused closes the connection")
+
+		asked := session(becomesReadOnly)
+		require.ErrorIs(t, pool.Ping(t.Context()), postgres.ErrReadOnly)
+		require.NoError(t, pool.Ping(t.Context()), "a new connection can write")
+		require.NotEqual(t, asked, session(`SELECT pg_backend_pid()`))
+	})
 	t.Run("AnsweredIsAvailable", func(t *testing.T) {
 		t.Parallel()
 		pool, err := postgres.Open(t.Context(), dbtest.URL(t), postgres.Options{MaxConn: 1})

@@ -56,11 +56,18 @@ type process struct {
 }
 
 // startCluster starts a server on a fresh cluster, or on the one in o.Dir.
-func startCluster(ctx context.Context, o Options, acc *account, bin binaries, from string) (_ started, err error) {
+func startCluster(ctx context.Context, o Options, acc *account, bin binaries, from string) (started, error) {
 	p := &process{bin: bin, acc: acc, keep: o.Dir != ""}
 	for _, name := range slices.Sorted(maps.Keys(settings(o))) {
 		p.args = append(p.args, "-c", name+"="+settings(o)[name])
 	}
+	return p.begin(ctx, o, func() (string, error) { return p.makeData(ctx, o) }, from)
+}
+
+// begin makes a home for the server, has data put into it and starts it.
+func (p *process) begin(
+	ctx context.Context, o Options, makeData func() (password string, err error), from string,
+) (_ started, err error) {
 	if err := p.makeHome(ctx, o); err != nil {
 		return started{}, err
 	}
@@ -69,10 +76,10 @@ func startCluster(ctx context.Context, o Options, acc *account, bin binaries, fr
 			err = errors.Join(err, p.stop())
 		}
 	}()
-	if p.tidy, err = hireJanitor(p.dir, p.keep, acc); err != nil {
+	if p.tidy, err = hireJanitor(p.dir, p.keep, p.acc); err != nil {
 		return started{}, err
 	}
-	password, err := p.makeData(ctx, o)
+	password, err := makeData()
 	if err != nil {
 		return started{}, err
 	}
@@ -80,7 +87,7 @@ func startCluster(ctx context.Context, o Options, acc *account, bin binaries, fr
 		return started{}, err
 	}
 	url := fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", password, p.port)
-	return started{url, from + acc.String(), p}, nil
+	return started{url, from + p.acc.String(), p}, nil
 }
 
 // makeHome makes the server's folder and takes its lock. Nothing stands in it
