@@ -276,19 +276,25 @@ CREATE TABLE tenants (
     name               text        NOT NULL,
     fingerprint_secret bytea       NOT NULL,
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    disabled_at        timestamptz,
     CONSTRAINT tenants_pkey PRIMARY KEY (id),
     CONSTRAINT fingerprint_secret_is_long_enough CHECK (length(fingerprint_secret) >= 32),
     CONSTRAINT tenant_has_a_name CHECK (name <> ''::text)
 );
 
 CREATE TABLE api_keys (
-    tenant_id  text        COLLATE "C" NOT NULL,
-    key_hash   bytea       NOT NULL,
-    hint       text        NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    revoked_at timestamptz,
+    tenant_id    text        COLLATE "C" NOT NULL,
+    key_hash     bytea       NOT NULL,
+    hint         text        NOT NULL,
+    name         text        NOT NULL DEFAULT ''::text,
+    read_only    boolean     NOT NULL DEFAULT false,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at   timestamptz,
+    last_used_at timestamptz,
+    revoked_at   timestamptz,
     CONSTRAINT api_keys_pkey PRIMARY KEY (tenant_id, key_hash),
     CONSTRAINT api_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+    CONSTRAINT api_key_expires_after_its_creation CHECK (expires_at > created_at),
     CONSTRAINT api_key_is_hashed CHECK (length(key_hash) = 32)
 );
 

@@ -7,46 +7,159 @@ package db
 
 import (
 	"context"
+	"time"
 )
 
-const APIKeyAuthenticate = `-- name: APIKeyAuthenticate :one
-SELECT t.id, t.fingerprint_secret
-FROM api_keys a
+const APIKeyAuthenticate = `-- name: APIKeyAuthenticate :many
+WITH asked AS MATERIALIZED (
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key_hash
+    FROM (
+        SELECT unnest($1::text[]) AS tenant_id, unnest($2::bytea[]) AS key_hash
+        LIMIT cardinality($2::bytea[])) a
+)
+SELECT asked.ordinal::integer AS ordinal, t.id, t.fingerprint_secret, a.read_only,
+    coalesce(a.last_used_at >= date_trunc('hour', clock_timestamp()), false)::boolean AS use_noted
+FROM asked
+JOIN api_keys a ON a.tenant_id = asked.tenant_id AND a.key_hash = asked.key_hash
 JOIN tenants t ON t.id = a.tenant_id
-WHERE a.tenant_id = $1 AND a.key_hash = $2 AND a.revoked_at IS NULL
+WHERE a.revoked_at IS NULL AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp()) AND t.disabled_at IS NULL
 `
 
 type APIKeyAuthenticateParams struct {
-	TenantID string
-	KeyHash  []byte
+	TenantIds []string
+	KeyHashes [][]byte
 }
 
 type APIKeyAuthenticateRow struct {
+	Ordinal           int32
 	ID                string
 	FingerprintSecret []byte
+	ReadOnly          bool
+	UseNoted          bool
 }
 
-// No row: the key does not exist or was revoked.
-func (q *Queries) APIKeyAuthenticate(ctx context.Context, arg APIKeyAuthenticateParams) (APIKeyAuthenticateRow, error) {
-	row := q.db.QueryRow(ctx, APIKeyAuthenticate, arg.TenantID, arg.KeyHash)
-	var i APIKeyAuthenticateRow
-	err := row.Scan(&i.ID, &i.FingerprintSecret)
-	return i, err
+// Looks up the API keys of many requests, over arrays, by primary key. No row: the key does not exist, was revoked or
+// has expired, or its tenant is disabled. Unless use_noted, last_used_at is not of this hour yet.
+func (q *Queries) APIKeyAuthenticate(ctx context.Context, arg APIKeyAuthenticateParams) ([]APIKeyAuthenticateRow, error) {
+	rows, err := q.db.Query(ctx, APIKeyAuthenticate, arg.TenantIds, arg.KeyHashes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []APIKeyAuthenticateRow{}
+	for rows.Next() {
+		var i APIKeyAuthenticateRow
+		if err := rows.Scan(
+			&i.Ordinal,
+			&i.ID,
+			&i.FingerprintSecret,
+			&i.ReadOnly,
+			&i.UseNoted,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const APIKeyCreate = `-- name: APIKeyCreate :exec
-INSERT INTO api_keys (tenant_id, key_hash, hint) VALUES ($1, $2, $3)
+INSERT INTO api_keys (tenant_id, key_hash, hint, name, read_only, expires_at)
+VALUES ($1, $2, $3, $4, $5,
+        CASE WHEN $6::interval > '0' THEN clock_timestamp() + $6::interval END)
 `
 
 type APIKeyCreateParams struct {
-	TenantID string
-	KeyHash  []byte
-	Hint     string
+	TenantID  string
+	KeyHash   []byte
+	Hint      string
+	Name      string
+	ReadOnly  bool
+	ExpiresIn time.Duration
 }
 
+// An expires_in of zero means never.
 func (q *Queries) APIKeyCreate(ctx context.Context, arg APIKeyCreateParams) error {
-	_, err := q.db.Exec(ctx, APIKeyCreate, arg.TenantID, arg.KeyHash, arg.Hint)
+	_, err := q.db.Exec(ctx, APIKeyCreate,
+		arg.TenantID,
+		arg.KeyHash,
+		arg.Hint,
+		arg.Name,
+		arg.ReadOnly,
+		arg.ExpiresIn,
+	)
 	return err
+}
+
+const APIKeyList = `-- name: APIKeyList :many
+SELECT hint, name, read_only, created_at, expires_at, last_used_at, revoked_at
+FROM api_keys
+WHERE tenant_id = $1
+ORDER BY created_at, key_hash
+`
+
+type APIKeyListRow struct {
+	Hint       string
+	Name       string
+	ReadOnly   bool
+	CreatedAt  time.Time
+	ExpiresAt  *time.Time
+	LastUsedAt *time.Time
+	RevokedAt  *time.Time
+}
+
+// The tenant's keys, the revoked and the expired ones included, oldest first.
+func (q *Queries) APIKeyList(ctx context.Context, tenantID string) ([]APIKeyListRow, error) {
+	rows, err := q.db.Query(ctx, APIKeyList, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []APIKeyListRow{}
+	for rows.Next() {
+		var i APIKeyListRow
+		if err := rows.Scan(
+			&i.Hint,
+			&i.Name,
+			&i.ReadOnly,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.LastUsedAt,
+			&i.RevokedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const APIKeyNoteUse = `-- name: APIKeyNoteUse :execrows
+UPDATE api_keys
+SET last_used_at = date_trunc('hour', clock_timestamp())
+WHERE tenant_id = $1 AND key_hash = $2
+  AND (last_used_at IS NULL OR last_used_at < date_trunc('hour', clock_timestamp()))
+`
+
+type APIKeyNoteUseParams struct {
+	TenantID string
+	KeyHash  []byte
+}
+
+// Notes that a key was used in this hour. Zero rows: it is noted already. So a key is written once an hour, however many
+// processes it is used with.
+func (q *Queries) APIKeyNoteUse(ctx context.Context, arg APIKeyNoteUseParams) (int64, error) {
+	result, err := q.db.Exec(ctx, APIKeyNoteUse, arg.TenantID, arg.KeyHash)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const APIKeyRevoke = `-- name: APIKeyRevoke :execrows
@@ -82,4 +195,66 @@ type TenantCreateParams struct {
 func (q *Queries) TenantCreate(ctx context.Context, arg TenantCreateParams) error {
 	_, err := q.db.Exec(ctx, TenantCreate, arg.ID, arg.Name, arg.FingerprintSecret)
 	return err
+}
+
+const TenantDisable = `-- name: TenantDisable :execrows
+UPDATE tenants SET disabled_at = clock_timestamp() WHERE id = $1 AND disabled_at IS NULL
+`
+
+// Zero rows: there is no such tenant, or it is disabled already.
+func (q *Queries) TenantDisable(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.Exec(ctx, TenantDisable, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const TenantEnable = `-- name: TenantEnable :execrows
+UPDATE tenants SET disabled_at = NULL WHERE id = $1 AND disabled_at IS NOT NULL
+`
+
+// Zero rows: there is no such tenant, or it is not disabled.
+func (q *Queries) TenantEnable(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.Exec(ctx, TenantEnable, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const TenantList = `-- name: TenantList :many
+SELECT id, name, (disabled_at IS NOT NULL)::boolean AS disabled, created_at FROM tenants ORDER BY created_at, id
+`
+
+type TenantListRow struct {
+	ID        string
+	Name      string
+	Disabled  bool
+	CreatedAt time.Time
+}
+
+func (q *Queries) TenantList(ctx context.Context) ([]TenantListRow, error) {
+	rows, err := q.db.Query(ctx, TenantList)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TenantListRow{}
+	for rows.Next() {
+		var i TenantListRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Name,
+			&i.Disabled,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

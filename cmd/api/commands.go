@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -14,8 +12,6 @@ import (
 	"time"
 
 	"example.com/payonce/db"
-	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
 )
@@ -91,61 +87,6 @@ func migrateUp(ctx context.Context, pool *postgres.Pool, stdout io.Writer) error
 		_, _ = fmt.Fprintln(stdout, "nothing to apply")
 	}
 	return err
-}
-
-// tenantCreate prints the first API key together with the tenant: without a key the tenant could do nothing.
-func tenantCreate(ctx context.Context, cli cli, args []string) error {
-	if len(args) != 1 || args[0] == "" {
-		return errUsage
-	}
-	secret := make([]byte, 32) // of the fingerprints: requests of two tenants never have the same one
-	_, _ = rand.Read(secret)   // never fails
-	id := ids.New(ids.Tenant)
-	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
-		return pool.InTx(ctx, func(q *db.Queries) error {
-			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0],
-				FingerprintSecret: secret}); err != nil {
-				return fmt.Errorf("create the tenant: %w", err)
-			}
-			return printNewKey(ctx, q, id, cli.stdout)
-		})
-	})
-}
-
-func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
-	if len(args) != 1 {
-		return errUsage
-	}
-	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
-		return pool.InTx(ctx, func(q *db.Queries) error { return printNewKey(ctx, q, args[0], cli.stdout) })
-	})
-}
-
-// printNewKey prints the only copy of the key: the database has its hash.
-func printNewKey(ctx context.Context, q *db.Queries, tenantID string, stdout io.Writer) error {
-	key, hash, hint := httpapi.NewAPIKey(tenantID)
-	if err := q.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: tenantID, KeyHash: hash, Hint: hint}); err != nil {
-		return fmt.Errorf("create an API key: %w", err)
-	}
-	return json.NewEncoder(stdout).Encode(struct {
-		TenantID string `json:"tenant_id"`
-		APIKey   string `json:"api_key"`
-	}{tenantID, key})
-}
-
-// tenantKeyRevoke takes the key's last characters, because keys cannot be listed: only hashes are stored.
-func tenantKeyRevoke(ctx context.Context, cli cli, args []string) error {
-	if len(args) != 2 {
-		return errUsage
-	}
-	tenantID, hint := args[0], args[1]
-	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
-		n, err := pool.APIKeyRevoke(ctx, db.APIKeyRevokeParams{TenantID: tenantID, Hint: hint})
-		if err == nil && n == 0 { // a typing error must not pass for a revocation
-			return fmt.Errorf("the tenant has no active key that ends in %q", hint)
-		}
-		return err
-	})
 }
 
 // relayReplay marks published events as unpublished, for a broker that lost its log. Running relays send them.

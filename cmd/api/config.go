@@ -105,9 +105,10 @@ func readStripeConfig(getenv func(string) string) (stripe.Options, error) {
 }
 
 func (e *environment) stripeKey() string {
-	key := e.required("STRIPE_SECRET_KEY", "sk_test_… or sk_live_…")
+	key := e.required("STRIPE_SECRET_KEY", "sk_test_… or sk_live_…, or a restricted key, rk_test_… or rk_live_…")
 	if key != "" {
-		e.secret("STRIPE_SECRET_KEY", key, "must begin with sk_test_ or sk_live_", "sk_test_", "sk_live_")
+		e.secret("STRIPE_SECRET_KEY", key, "must begin with sk_test_, sk_live_, rk_test_ or rk_live_",
+			"sk_test_", "sk_live_", "rk_test_", "rk_live_")
 	}
 	return key
 }

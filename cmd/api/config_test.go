@@ -44,8 +44,8 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"STRIPE_SECRET_KEY", "sk_test_", "must have visible ASCII characters after sk_test_"},
 		{"STRIPE_SECRET_KEY", "sk_test_hunter2 hunter2", "must have visible ASCII characters after sk_test_"},
 		{"STRIPE_WEBHOOK_SECRET", "whsec_good,whsec_", "must have visible ASCII characters after whsec_"},
-		{"STRIPE_SECRET_KEY", "hunter2", "must begin with sk_test_ or sk_live_"},
-		{"STRIPE_SECRET_KEY", "pk_test_hunter2", "must begin with sk_test_ or sk_live_"},
+		{"STRIPE_SECRET_KEY", "hunter2", "must begin with sk_test_, sk_live_, rk_test_ or rk_live_"},
+		{"STRIPE_SECRET_KEY", "pk_test_hunter2", "must begin with sk_test_, sk_live_, rk_test_ or rk_live_"},
 		{"STRIPE_API_BASE", "stripe.com", "must be an http or https URL"},
 		{"STRIPE_API_BASE", "ftp://hunter2@stripe.com", "must be an http or https URL"},
 		{"STRIPE_WEBHOOK_SECRET", " , ", "contains no secret"},
@@ -193,18 +193,22 @@ func TestCommands(t *testing.T) {
 	require.Equal(t, "nothing to apply\n", out)
 
 	for _, wrong := range [][]string{{"pay"}, {"serve", "now"}, {"tenant"}, {"tenant", "create"},
-		{"tenant", "create", ""}, {"migrate", "down"}, {"migrate", "up", "twice"}} {
+		{"tenant", "create", ""}, {"tenant", "list", "all"}, {"tenant", "disable"}, {"tenant", "key", "list"},
+		{"tenant", "key", "create"}, {"tenant", "key", "create", "ten_1", "ten_2"},
+		{"tenant", "key", "create", "ten_1", "-expires", "soon"}, {"tenant", "key", "create", "ten_1", "-expires", "0d"},
+		{"tenant", "key", "create", "ten_1", "-expires", "-1h"}, {"tenant", "key", "create", "ten_1", "-expires", "99999d"},
+		{"tenant", "key", "create", "ten_1", "-name", strings.Repeat("x", 101)}, {"migrate", "down"}, {"migrate", "up", "twice"}} {
 		code, out, errs := do(wrong...)
 		require.Equal(t, 2, code, wrong)
 		require.Empty(t, out)
 		require.Contains(t, errs, "usage: api")
 	}
 	for says, wrong := range map[string][]string{
-		`unknown command "bogus"`:           {"bogus"},
-		`incomplete command "tenant"`:       {"tenant"},
-		`unknown command "tenant bogus"`:    {"tenant", "bogus", "ten_1"},
-		`unknown command "tenant key list"`: {"tenant", "key", "list", "ten_1"},
-		`wrong arguments for "migrate"`:     {"migrate", "down"},
+		`unknown command "bogus"`:            {"bogus"},
+		`incomplete command "tenant"`:        {"tenant"},
+		`unknown command "tenant bogus"`:     {"tenant", "bogus", "ten_1"},
+		`unknown command "tenant key bogus"`: {"tenant", "key", "bogus", "ten_1"},
+		`wrong arguments for "migrate"`:      {"migrate", "down"},
 	} {
 		code, out, errs := do(wrong...)
 		require.Equal(t, 2, code)

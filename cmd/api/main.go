@@ -78,10 +78,8 @@ func commands() []command {
 	list := []command{
 		{"serve", "", "run the service; also without any command", serveCommand},
 		{"migrate", "[up|status|print]", "apply the migrations, list them, or print the schema", migrate},
-		{"tenant create", "NAME", "create a tenant; prints its id and API key, once", tenantCreate},
-		{"tenant key create", "TENANT", "create another API key; prints it, once", tenantKeyCreate},
-		{"tenant key revoke", "TENANT HINT", "revoke the tenant's keys that end in HINT", tenantKeyRevoke},
 	}
+	list = append(list, tenantCommands...)
 	for _, p := range allParts {
 		list = append(list, p.commands...)
 	}

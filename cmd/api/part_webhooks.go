@@ -55,7 +55,7 @@ func notifyTenant(ctx context.Context, cli cli, args []string) error {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
-	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+	return withTenant(ctx, cli, []string{tenantID}, func(pool *postgres.Pool, tenantID string) error {
 		if err := notifier.SetEndpoint(ctx, pool.Queries, tenantID, url, secret); err != nil {
 			return err
 		}

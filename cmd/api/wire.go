@@ -35,6 +35,7 @@ const (
 	relayLease    = 10 * time.Second       // How long a crashed process's events wait, unless a claim waits for less.
 	relayEvery    = 250 * time.Millisecond // How late an event may be noticed whose process crashed after the commit.
 	reapEvery     = time.Minute
+	noteUsesEvery = time.Minute // It is woken when there is something to note.
 
 	reconcileEvery = 5 * time.Second // How late a window may be noticed that is due; windows have their own periods.
 	measureEvery   = 10 * time.Second
@@ -190,6 +191,9 @@ func (s *service) wireAPI() {
 	o.Metrics, o.Log, o.Tracer = s.metrics, s.log, s.tracer
 	o.WebhookSecrets, o.WebhookReceived = c.StripeWebhookSecrets, s.inbox.Wake
 	s.api = httpapi.NewServer(o)
+	s.loops = append(s.loops, loop{
+		name: "api key uses", every: noteUsesEvery, wake: s.api.KeyUses(), runOnce: s.api.NoteKeyUses,
+	})
 }
 
 // reap adds a loop that deletes rows after their retention.

@@ -5,7 +5,8 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,9 +16,18 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// keyCached is how long an authenticated key is trusted without a query. It saves one
-// query per request, but a revoked key may work for that long.
-const keyCached = time.Second
+const (
+	// keyCached is how long the result for a key is trusted without a query, whether it is
+	// valid or not. It saves one query per request, but a revoked key may work for that long.
+	keyCached = time.Second
+
+	// Valid keys stay in memory for longer: a key that was valid here before is looked up
+	// before those that may be made up.
+	keysKnownMax   = 10_000
+	keysRefusedMax = 4096
+
+	keyCheckTimeout = 5 * time.Second // of one query
+)
 
 const (
 	keyPrefix    = "payonce_"
@@ -38,8 +48,9 @@ func NewAPIKey(tenantID string) (key string, hash []byte, hint string) {
 // tenant is who sent a request. Handlers take it from here and never from the request's
 // path or body.
 type tenant struct {
-	id   string
-	macs *macs // of fingerprints
+	id       string
+	macs     *macs // of fingerprints
+	readOnly bool  // the API key may read only
 }
 
 // A tenant's API key is checked before its Idempotency-Key is looked up. A replay needs a
@@ -47,23 +58,40 @@ type tenant struct {
 
 // authenticator finds a request's tenant by its API key.
 type authenticator struct {
-	pool   *postgres.Pool
-	within time.Duration
+	lookups *keyLookups
+	within  time.Duration
 
-	mu    sync.Mutex
-	known map[[32]byte]knownKey
+	mu      sync.Mutex
+	known   map[keyDigest]knownKey
+	refused map[keyDigest]time.Time // until when
+	uses    map[keyDigest]string    // keys whose use in this hour is not stored yet, with their tenants
+	used    chan struct{}           // has an element when uses has
 }
 
-// knownKey is a key that was valid a moment ago. Keys that were refused are not cached:
-// that would let strangers fill the cache, and a new key would not work at once.
+// keyDigest is the SHA-256 of an API key.
+type keyDigest [32]byte
+
+// knownKey is a key that was valid when it was last looked up.
 type knownKey struct {
 	tenant tenant
-	until  time.Time
+	until  time.Time // after that it must be looked up again
 }
 
-// errUnauthenticated is the same for a missing, an unknown and a revoked key, so that
-// nothing can be learned from trying keys.
+func newAuthenticator(pool *postgres.Pool, within time.Duration) *authenticator {
+	queries := pool.ForAPIKeys()
+	return &authenticator{
+		lookups: newKeyLookups(queries.APIKeyAuthenticate, min(within, keyCheckTimeout)), within: within,
+		known: map[keyDigest]knownKey{}, refused: map[keyDigest]time.Time{}, uses: map[keyDigest]string{},
+		used: make(chan struct{}, 1),
+	}
+}
+
+// errUnauthenticated is the same for a missing, an unknown, an expired and a revoked key and for one of a disabled
+// tenant, so that nothing can be learned from trying keys.
 var errUnauthenticated = &problem{code: codeUnauthenticated, detail: "Send an API key: Authorization: Bearer <key>."}
+
+// errForbidden is for a valid key that may not do what the request asks for.
+var errForbidden = &problem{code: codeForbidden, detail: "The API key is read-only. Use one that may write."}
 
 // authenticate finds the tenant of a request. If the database is unavailable it returns
 // that error and not errUnauthenticated, because a client may discard an API key that
@@ -77,9 +105,14 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	}
 	// A plain hash is enough: a key is 256 random bits and cannot be guessed, unlike a
 	// password.
-	hash := sha256.Sum256([]byte(key))
-	if t, ok := a.cached(hash); ok {
-		return t, nil
+	hash := keyDigest(sha256.Sum256([]byte(key)))
+	k, state := a.cached(hash)
+	switch state {
+	case keyFresh:
+		return k.tenant, nil
+	case keyRefused:
+		return tenant{}, errUnauthenticated
+	case keyUnknown, keyStale:
 	}
 	for _, c := range owner {
 		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'v') {
@@ -88,37 +121,109 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.within)
 	defer cancel()
-	row, err := a.pool.APIKeyAuthenticate(ctx, db.APIKeyAuthenticateParams{
-		TenantID: tenantPrefix + owner, KeyHash: hash[:],
-	})
-	if errors.Is(err, postgres.ErrNoRows) {
+	row, err := a.lookups.find(ctx, tenantPrefix+owner, hash, state == keyStale, clientNetwork(r.RemoteAddr))
+	if err == nil && row == nil {
+		a.refuse(hash)
 		return tenant{}, errUnauthenticated
 	}
 	if err != nil {
 		return tenant{}, err
 	}
-	t := tenant{id: row.ID, macs: newMACs(row.FingerprintSecret)}
-	a.remember(hash, t)
-	return t, nil
+	return a.remember(hash, row), nil
 }
 
-func (a *authenticator) cached(hash [32]byte) (tenant, bool) {
+// keyState is what is known of a key without a query.
+type keyState int
+
+const (
+	keyUnknown keyState = iota
+	keyFresh            // valid
+	keyStale            // was valid
+	keyRefused
+)
+
+func (a *authenticator) cached(hash keyDigest) (knownKey, keyState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	k, ok := a.known[hash]
-	if !ok || time.Now().After(k.until) {
-		return tenant{}, false
+	now := time.Now()
+	if k, ok := a.known[hash]; ok {
+		if now.Before(k.until) {
+			return k, keyFresh
+		}
+		return k, keyStale
 	}
-	return k.tenant, true
+	if now.Before(a.refused[hash]) {
+		return knownKey{}, keyRefused
+	}
+	return knownKey{}, keyUnknown
 }
 
-func (a *authenticator) remember(hash [32]byte, t tenant) {
+// refuse remembers for a moment that a key is not valid: a client with a wrong key may send
+// it very often. What strangers can fill is small, and is emptied when it is full.
+func (a *authenticator) refuse(hash keyDigest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.known) >= 10_000 { // Only valid keys are cached, for a second, so most of these have expired.
+	delete(a.known, hash)
+	if len(a.refused) >= keysRefusedMax {
+		clear(a.refused)
+	}
+	a.refused[hash] = time.Now().Add(keyCached)
+}
+
+func (a *authenticator) remember(hash keyDigest, row *db.APIKeyAuthenticateRow) tenant {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !row.UseNoted && len(a.uses) < keysKnownMax {
+		a.uses[hash] = row.ID
+		select {
+		case a.used <- struct{}{}:
+		default:
+		}
+	}
+	k, ok := a.known[hash]
+	if !ok {
+		if len(a.known) >= keysKnownMax {
+			a.forgetStale()
+		}
+		k.tenant = tenant{id: row.ID, macs: newMACs(row.FingerprintSecret)} // of a key that never changes
+	}
+	k.tenant.readOnly, k.until = row.ReadOnly, time.Now().Add(keyCached)
+	a.known[hash] = k
+	return k.tenant
+}
+
+// forgetStale makes room for keys that are in use.
+func (a *authenticator) forgetStale() {
+	now := time.Now()
+	for hash, k := range a.known {
+		if len(a.known) < keysKnownMax/2 {
+			return
+		}
+		if now.After(k.until) {
+			delete(a.known, hash)
+		}
+	}
+	if len(a.known) >= keysKnownMax {
 		clear(a.known)
 	}
-	a.known[hash] = knownKey{tenant: t, until: time.Now().Add(keyCached)}
+}
+
+// noteUses stores in which hour the keys were last used, and returns how many it has written.
+func (a *authenticator) noteUses(ctx context.Context, q *db.Queries) (n int, err error) {
+	a.mu.Lock()
+	uses := maps.Clone(a.uses)
+	a.mu.Unlock()
+	for hash, tenantID := range uses {
+		rows, err := q.APIKeyNoteUse(ctx, db.APIKeyNoteUseParams{TenantID: tenantID, KeyHash: hash[:]})
+		if err != nil {
+			return n, fmt.Errorf("note the use of an API key of %s: %w", tenantID, err)
+		}
+		n += int(rows)
+		a.mu.Lock()
+		delete(a.uses, hash)
+		a.mu.Unlock()
+	}
+	return n, nil
 }
 
 // tenantOf is the tenant of a request. On an open route it panics: a handler that works

@@ -13,6 +13,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
@@ -30,6 +31,17 @@ func TestContract(t *testing.T) {
 	const newCheckout = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],` +
 		`"payment_method":"pm_card_visa"}`
 	// part: checkouts }
+
+	t.Run("ReadOnlyKeyIsForbiddenToWrite", func(t *testing.T) {
+		readOnly := "Bearer " + b.newKey(db.APIKeyCreateParams{ReadOnly: true})
+		for _, op := range operations(t) {
+			if op.item.Security == nil && op.method != http.MethodGet {
+				a := b.send(op.method, strings.NewReplacer("{id}", "none", "{sku}", "tea").Replace(op.path), "{}",
+					"Idempotency-Key", "k", "Authorization", readOnly)
+				require.Equal(t, "forbidden", a.code(), op.path)
+			}
+		}
+	})
 
 	// Every POST refuses in the same ways before it looks at its key.
 	t.Run("RefusedBeforeTheKey", func(t *testing.T) {

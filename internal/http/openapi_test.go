@@ -93,7 +93,7 @@ func TestOpenAPI(t *testing.T) {
 			}
 			require.NotNil(t, key, op.OperationID)
 			require.True(t, key.Required, op.OperationID)
-			for _, status := range []int{400, 401, 409, 410, 413, 415, 422, 429, 500, 503} {
+			for _, status := range []int{400, 401, 403, 409, 410, 413, 415, 422, 429, 500, 503} {
 				require.NotNilf(t, op.Responses.Status(status), "%s does not say when it answers %d", op.OperationID,
 					status)
 			}

@@ -44,10 +44,16 @@ var serviceTexts = map[string]problemText{
 			"endpoint's signing secret with STRIPE_WEBHOOK_SECRET and check the clock of the server.",
 	},
 	codeUnauthenticated: {
-		What: "The request has no header “Authorization: Bearer <api key>”, or the API key is unknown or " +
-			"revoked. This request was not executed.",
+		What: "The request has no header “Authorization: Bearer <api key>”, or the API key is unknown, " +
+			"expired or revoked, or its tenant is disabled. This request was not executed.",
 		Retry: "Correct the API key and send the request again with the same Idempotency-Key, which was not " +
 			"looked up.",
+	},
+	codeForbidden: {
+		What: "The API key is valid, but it was created read-only, and the request would change something. " +
+			"This request was not executed.",
+		Retry: "Not with this API key. Send the request with a key that may write, under the same " +
+			"Idempotency-Key, which was not looked up.",
 	},
 	codePaymentDeclined: {
 		What: "The card's issuer declined the payment, and no money moved. The member decline_code has " +

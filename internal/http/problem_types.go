@@ -13,6 +13,7 @@ const (
 	codeInvalidRequest         = "invalid-request"
 	codeInvalidSignature       = "invalid-signature"
 	codeUnauthenticated        = "unauthenticated"
+	codeForbidden              = "forbidden"
 	codePaymentDeclined        = "payment-declined"
 	codePaymentFailed          = "payment-failed"
 	codeNotFound               = "not-found"
@@ -82,6 +83,7 @@ var serviceProblems = []problemType{
 	{Code: codeUnauthenticated, Title: "The API key is missing or not valid", Status: http.StatusUnauthorized},
 	{Code: codePaymentDeclined, Title: "The payment was declined", Status: http.StatusPaymentRequired, Stored: true},
 	{Code: codePaymentFailed, Title: "The payment failed", Status: http.StatusPaymentRequired, Stored: true},
+	{Code: codeForbidden, Title: "The API key may only read", Status: http.StatusForbidden},
 	{Code: codeNotFound, Title: "Not found", Status: http.StatusNotFound},
 	{Code: codeMethodNotAllowed, Title: "Method not allowed", Status: http.StatusMethodNotAllowed},
 	{

@@ -65,7 +65,7 @@ type Options struct {
 // responses are in the database, so any process can serve any retry.
 type Server struct {
 	o        Options
-	auth     authenticator
+	auth     *authenticator
 	limits   tenantLimits
 	webhooks *inbox.Intake
 	requests *prometheus.CounterVec
@@ -87,7 +87,7 @@ func NewServer(o Options) *Server {
 	f := promauto.With(o.Metrics)
 	s := &Server{
 		o:        o,
-		auth:     authenticator{pool: o.Pool, within: atLeastASecond(o.Within), known: map[[32]byte]knownKey{}},
+		auth:     newAuthenticator(o.Pool, atLeastASecond(o.Within)),
 		limits:   newTenantLimits(o.RateLimit),
 		webhooks: inbox.NewIntake(o.Pool),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
@@ -101,6 +101,15 @@ func NewServer(o Options) *Server {
 		Help: "Webhooks rejected for an invalid signature: wrong secret, wrong clock, or a forged webhook."})
 	s.handler = s.mux()
 	return s
+}
+
+// KeyUses has an element when NoteKeyUses has something to do.
+func (s *Server) KeyUses() <-chan struct{} { return s.auth.used }
+
+// NoteKeyUses stores in which hour API keys were last used, once an hour for each key, and returns how many it has
+// written. A loop calls it, so that no request waits for it.
+func (s *Server) NoteKeyUses(ctx context.Context) (int, error) {
+	return s.auth.noteUses(ctx, s.o.Pool.Queries)
 }
 
 // Handler is the API as a handler, for tests that bring their own listener.
@@ -193,6 +202,10 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		visitOf(r).tenant = t
+		if t.readOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			s.refuse(w, r, errForbidden)
+			return
+		}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			ctx, cancel := s.bounded(r.Context(), 0)
 			defer cancel()

@@ -115,6 +115,22 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	return b
 }
 
+// of is the bundle for a subtest.
+func (b *bundle) of(t *testing.T) *bundle {
+	t.Helper()
+	other := *b
+	other.t = t
+	return &other
+}
+
+// handleWith sends what follows to another server.
+func (b *bundle) handleWith(s *httpapi.Server) {
+	b.t.Helper()
+	server := httptest.NewServer(s.Handler())
+	b.t.Cleanup(server.Close)
+	b.url = server.URL
+}
+
 // newTenant makes a tenant and returns an API key of it.
 func (b *bundle) newTenant(name string) string {
 	b.t.Helper()

@@ -122,6 +122,14 @@ var tenantEntries = []entry{
 			`INSERT INTO api_keys (key_hash) VALUES (repeat('i', 33)::bytea)`,
 		},
 	},
+	{
+		table: "api_keys", name: "api_key_expires_after_its_creation",
+		rule: "an API key is valid for a while, or until it is revoked",
+		refused: []string{`INSERT INTO api_keys (key_hash, created_at, expires_at)
+			VALUES (repeat('i', 32)::bytea, '2026-01-02', '2026-01-02')`},
+		accepted: []string{`INSERT INTO api_keys (key_hash, created_at, expires_at)
+			VALUES (repeat('i', 32)::bytea, '2026-01-02', '2026-01-03')`},
+	},
 }
 
 // keyWithAnswer is followed by a row of idempotency_keys: its recovery point, when it finished, the four columns of its

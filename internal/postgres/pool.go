@@ -23,7 +23,11 @@ const (
 	lockTimeout      = 5 * time.Second
 	idleInTxTimeout  = 10 * time.Second // Transactions contain no slow calls, so an idle one has lost its process.
 	connectTimeout   = 3 * time.Second
-	maxConnsDefault  = 16
+	maxConnsDefault  = 16 + keyConns + probeConns
+	keyConns         = 2  // for checking API keys
+	probeConns       = 1  // for readiness
+	reservedFrom     = 12 // A pool of fewer connections reserves none.
+	reservedIdle     = 30 * time.Second
 	serialRetriesMax = 5 // 40001 and 40P01: the server has rolled back, so a retry is safe.
 )
 
@@ -48,6 +52,8 @@ type Pool struct {
 	pgx     *pgxpool.Pool
 	hot     *pgxpool.Pool // of the batches
 	batches *db.Queries   // on hot
+	keys    *pgxpool.Pool // of API keys
+	probe   *pgxpool.Pool // of readiness
 	lanes   *lanes
 	within  time.Duration // bounds the wait for one response
 
@@ -57,7 +63,8 @@ type Pool struct {
 // Options of Open. The zero value is the service's.
 type Options struct {
 	Name    string // application_name, with which an operator finds our sessions; default payonce
-	MaxConn int32  // default pool_max_conns of the URL, or 16, the best on two cores (docs/performance.md)
+	MaxConn int32  // default pool_max_conns of the URL, or 19: three are reserved, and 16 are the best on two
+	// cores (docs/performance.md)
 	// Statement is the timeout of one statement; default 10 s. A wait for a lock ends after half of it, and a wait for
 	// an unresponsive server soon after it.
 	Statement time.Duration
@@ -105,6 +112,10 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if cfg.MaxConns >= batchConns { // Fewer are of a tool, which seldom sends a batch.
 		cfg.MaxConns -= hot.MaxConns
 	}
+	reserved := cfg.MaxConns+hot.MaxConns >= reservedFrom
+	if reserved {
+		cfg.MaxConns -= keyConns + probeConns
+	}
 	// Behind a pooler, which would reject these settings, each statement is planned for its own arrays.
 	if cfg.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheDescribe {
 		for name, value := range planByIndex {
@@ -115,19 +126,34 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if !limited {
 		hot.ConnConfig.RuntimeParams["statement_timeout"] = ms(statement / batchShare)
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
+	within := statement + responseSlack
+	p := &Pool{within: within, lanes: &lanes{within: within}, readOnly: o.ReadOnly}
+	if p.pgx, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", err)
 	}
-	hotPool, err := pgxpool.NewWithConfig(ctx, hot)
-	if err != nil {
+	if p.hot, err = pgxpool.NewWithConfig(ctx, hot); err != nil {
 		return nil, fmt.Errorf("open the connection pool of batches: %w", err)
 	}
-	within := statement + responseSlack
-	return &Pool{
-		Queries: db.New(bounded{pool, within}), pgx: pool, within: within,
-		hot: hotPool, batches: db.New(bounded{hotPool, within}), lanes: &lanes{within: within}, readOnly: o.ReadOnly,
-	}, nil
+	p.Queries, p.batches = db.New(bounded{p.pgx, within}), db.New(bounded{p.hot, within})
+	p.keys, p.probe = p.pgx, p.pgx
+	if reserved {
+		if p.keys, err = reserve(ctx, hot, keyConns); err == nil {
+			p.probe, err = reserve(ctx, cfg, probeConns)
+		}
+	}
+	return p, err
+}
+
+// reserve makes a small pool for what must not wait for anything else. It holds nothing while it is idle.
+func reserve(ctx context.Context, like *pgxpool.Config, conns int32) (*pgxpool.Pool, error) {
+	cfg := like.Copy()
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0
+	cfg.MaxConnIdleTime = reservedIdle
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open a pool of reserved connections: %w", err)
+	}
+	return pool, nil
 }
 
 // planByIndex are the settings under which the statements over arrays are planned: once for arrays of any length, and
@@ -140,24 +166,39 @@ var planByIndex = map[string]string{
 
 // Close waits for connections in use, then closes all.
 func (p *Pool) Close() {
-	p.hot.Close()
-	p.pgx.Close()
+	for _, pool := range p.pools() {
+		pool.Close()
+	}
 }
 
 // Reset closes the connections that are in use once they are given back, and the others now.
 func (p *Pool) Reset() {
-	p.hot.Reset()
-	p.pgx.Reset()
+	for _, pool := range p.pools() {
+		pool.Reset()
+	}
 }
 
-// Ping checks that the server responds and, unless the pool is for reading, can be written to.
+// pools are all pools of connections, each once.
+func (p *Pool) pools() []*pgxpool.Pool {
+	if p.keys == p.pgx {
+		return []*pgxpool.Pool{p.hot, p.pgx}
+	}
+	return []*pgxpool.Pool{p.hot, p.pgx, p.keys, p.probe}
+}
+
+// ForAPIKeys runs statements on connections that nothing else uses. What asks for API keys, valid or not, can use up
+// these and no others.
+func (p *Pool) ForAPIKeys() *db.Queries { return db.New(bounded{p.keys, p.within}) }
+
+// Ping checks that the server responds and, unless the pool is for reading, can be written to, on a connection that
+// nothing else uses.
 func (p *Pool) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
 	if p.readOnly {
-		return p.pgx.Ping(ctx)
+		return p.probe.Ping(ctx)
 	}
-	conn, err := p.pgx.Acquire(ctx)
+	conn, err := p.probe.Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -175,9 +216,9 @@ type Stat struct {
 	Waits            int64 // for a connection, since the pool was opened
 }
 
-// Stat counts the pool's connections, those of batches included, for the metrics.
+// Stat counts the pool's connections, those of batches and the reserved ones included, for the metrics.
 func (p *Pool) Stat() (sum Stat) {
-	for _, pool := range []*pgxpool.Pool{p.pgx, p.hot} {
+	for _, pool := range p.pools() {
 		s := pool.Stat()
 		sum.InUse += s.AcquiredConns()
 		sum.Idle += s.IdleConns()

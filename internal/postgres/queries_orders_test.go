@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"example.com/payonce/db"
 )
@@ -87,15 +88,22 @@ func TestQueriesOfOrders(t *testing.T) {
 }
 
 const tenantRows = `
+	tenants
+	  id        name      disabled_at
+	  disabled  Disabled  -1h
+
 	api_keys
-	  key_hash                          hint  revoked_at
-	  used_used_used_used_used_used_us  abcd  .
-	  revoked_revoked_revoked_revoked_  abcd  -1h
-	  another_another_another_another_  efgh  .
+	  key_hash                          hint  revoked_at  expires_at  last_used_at  read_only  created_at
+	  used_used_used_used_used_used_us  abcd  .           .           .             false      -9h
+	  revoked_revoked_revoked_revoked_  abcd  -1h         .           .             false      -8h
+	  another_another_another_another_  efgh  .           .           -2h           true       -7h
+	  expired_expired_expired_expired_  ijkl  .           -1h         .             false      -6h
+	  valid_valid_valid_valid_valid_va  mnop  .           +1h         +1h           false      -5h
 
 	api_keys
 	  tenant_id  key_hash                          hint
 	  acme       theirs_theirs_theirs_theirs_thei  abcd
+	  disabled   disabled_disabled_disabled_disab  qrst
 `
 
 func TestQueriesOfTenants(t *testing.T) {
@@ -103,26 +111,67 @@ func TestQueriesOfTenants(t *testing.T) {
 	hash := map[string][]byte{
 		"used": []byte("used_used_used_used_used_used_us"), "revoked": []byte("revoked_revoked_revoked_revoked_"),
 		"theirs": []byte("theirs_theirs_theirs_theirs_thei"), "unknown": bytes.Repeat([]byte("x"), 32),
+		"another": []byte("another_another_another_another_"), "expired": []byte("expired_expired_expired_expired_"),
+		"valid": []byte("valid_valid_valid_valid_valid_va"), "disabled": []byte("disabled_disabled_disabled_disab"),
 	}
 	checkQueries(t, tenantRows, []queryCase{
 		{rule: "InsertsOne", query: q.TenantCreate, with: db.TenantCreateParams{
 			ID: "new", Name: "New", FingerprintSecret: bytes.Repeat([]byte("s"), 32),
 		}, want: `
 			inserts tenants/new: created_at=now fingerprint_secret=32 bytes name=New`},
+		{rule: "DisablesOnce", query: q.TenantDisable, each: tenant + " disabled missing",
+			with: func(id string) any { return id }, want: `
+			acme:eu: returns 1
+			acme:eu: changes tenants/tenant: disabled_at=now
+			disabled: returns 0
+			missing: returns 0`},
+		{rule: "EnablesOnce", query: q.TenantEnable, each: tenant + " disabled missing",
+			with: func(id string) any { return id }, want: `
+			acme:eu: returns 0
+			disabled: returns 1
+			disabled: changes tenants/disabled: disabled_at=null
+			missing: returns 0`},
 		{rule: "InsertsOne", query: q.APIKeyCreate,
 			with: db.APIKeyCreateParams{TenantID: tenant, KeyHash: hash["unknown"], Hint: "wxyz"}, want: `
 			inserts api_keys/\x7878787878787878787878787878787878787878787878787878787878787878: created_at=now
-				hint=wxyz
+				hint=wxyz name=
 			locks tenants/tenant`},
+		{rule: "ExpiresInTheTimeGiven", query: q.APIKeyCreate, with: db.APIKeyCreateParams{
+			TenantID: tenant, KeyHash: hash["unknown"], Hint: "wxyz", Name: "reports", ReadOnly: true, ExpiresIn: 24 * time.Hour,
+		}, want: `
+			inserts api_keys/\x7878787878787878787878787878787878787878787878787878787878787878: created_at=now
+				expires_at=now+24h hint=wxyz name=reports read_only=true
+			locks tenants/tenant`},
+		{rule: "ListsThoseOfTheTenant", query: q.APIKeyList, with: tenant, want: `
+			row Hint=abcd CreatedAt=-9h
+			row Hint=abcd CreatedAt=-8h RevokedAt=-1h
+			row Hint=efgh ReadOnly=true CreatedAt=-7h LastUsedAt=-2h
+			row Hint=ijkl CreatedAt=-6h ExpiresAt=-1h
+			row Hint=mnop CreatedAt=-5h ExpiresAt=+1h LastUsedAt=+1h`},
 		{rule: "RevokesActiveKeysWithThatHint", query: q.APIKeyRevoke,
 			with: db.APIKeyRevokeParams{TenantID: tenant, Hint: "abcd"}, want: `
 			returns 1
 			changes api_keys/\x757365645f757365645f757365645f757365645f757365645f757365645f7573: revoked_at=now`},
-		{rule: "NeedsAnActiveKeyOfTheTenant", query: q.APIKeyAuthenticate, each: "used revoked theirs unknown",
-			with: func(key string) any { return db.APIKeyAuthenticateParams{TenantID: tenant, KeyHash: hash[key]} }, want: `
-			used: row ID=acme:eu FingerprintSecret=32 bytes
+		{rule: "NeedsAValidKeyOfAnEnabledTenant", query: q.APIKeyAuthenticate,
+			each: "used revoked theirs unknown expired valid another",
+			with: func(key string) any {
+				return db.APIKeyAuthenticateParams{TenantIds: []string{tenant}, KeyHashes: [][]byte{hash[key]}}
+			}, want: `
+			used: row Ordinal=1 ID=acme:eu FingerprintSecret=32 bytes
 			revoked: no row
 			theirs: no row
-			unknown: no row`},
+			unknown: no row
+			expired: no row
+			valid: row Ordinal=1 ID=acme:eu FingerprintSecret=32 bytes UseNoted=true
+			another: row Ordinal=1 ID=acme:eu FingerprintSecret=32 bytes ReadOnly=true`},
+		{rule: "NeedsAnEnabledTenant", query: q.APIKeyAuthenticate, with: db.APIKeyAuthenticateParams{
+			TenantIds: []string{"disabled", "acme"}, KeyHashes: [][]byte{hash["disabled"], hash["theirs"]},
+		}, want: `
+			row Ordinal=2 ID=acme FingerprintSecret=32 bytes`},
+		{rule: "NotesOnceAnHour", query: q.APIKeyNoteUse, each: "theirs valid", with: func(key string) any {
+			return db.APIKeyNoteUseParams{TenantID: tenant, KeyHash: hash[key]}
+		}, want: `
+			theirs: returns 0
+			valid: returns 0`},
 	})
 }

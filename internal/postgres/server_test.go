@@ -124,7 +124,7 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 // an operator who says so must not be ignored.
 func TestPoolSizeIsThatOfTheURL(t *testing.T) {
 	t.Parallel()
-	for query, want := range map[string]int32{"": 16, "?pool_max_conns=40": 40} {
+	for query, want := range map[string]int32{"": 19, "?pool_max_conns=40": 40, "?pool_max_conns=5": 5} {
 		pool, err := postgres.Open(t.Context(), "postgres://nobody@127.0.0.1:9/nowhere"+query, postgres.Options{})
 		require.NoError(t, err)
 		require.Equal(t, want, pool.Stat().Max)

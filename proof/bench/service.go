@@ -22,6 +22,9 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
+// reserved is how many connections the service keeps for API keys and readiness.
+const reserved = 3
+
 // service is the API as cmd/api wires it, in a process of its own, with a
 // gateway that answers at once, if nothing else is said: what is measured is ours
 // and PostgreSQL's.
@@ -29,13 +32,13 @@ func service(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("service", flag.ContinueOnError)
 	url := flags.String("database", "", "PostgreSQL")
 	tenant := flags.String("tenant", "", "whose keys the bare handler reads")
-	conns := flags.Int("pool", 16, "connections of the pool")
+	conns := flags.Int("pool", 16, "connections of the pool, beside those that are reserved")
 	takes := flags.Duration("gateway", 0, "how long each call of the gateway takes")
 	brokerURL := flags.String("broker", "", "where the relay publishes; empty: no loops, and a gateway that lists nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	pool, err := postgres.Open(ctx, *url, postgres.Options{MaxConn: int32(*conns)})
+	pool, err := postgres.Open(ctx, *url, postgres.Options{MaxConn: int32(*conns) + reserved})
 	if err != nil {
 		return err
 	}

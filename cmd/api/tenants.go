@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"example.com/payonce/db"
+	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/postgres"
+)
+
+// tenantCommands are for the operator of the service: no route creates a tenant or an API key.
+var tenantCommands = []command{
+	{"tenant create", "NAME", "create a tenant; prints its id and API key, once", tenantCreate},
+	{"tenant list", "", "list the tenants, as JSON, one a line", tenantList},
+	{"tenant disable", "TENANT", "refuse the tenant's API keys; what it has begun is finished", tenantDisable},
+	{"tenant enable", "TENANT", "accept the tenant's API keys again", tenantEnable},
+	{
+		"tenant key create", "TENANT [-name N] [-expires 90d] [-read-only]", "create another API key; prints it, once",
+		tenantKeyCreate,
+	},
+	{"tenant key list", "TENANT", "list the tenant's API keys, as JSON, one a line", tenantKeyList},
+	{"tenant key revoke", "TENANT HINT", "revoke the tenant's keys that end in HINT", tenantKeyRevoke},
+}
+
+// tenantCreate prints the first API key together with the tenant: without a key the tenant could do nothing.
+func tenantCreate(ctx context.Context, cli cli, args []string) error {
+	if len(args) != 1 || args[0] == "" {
+		return errUsage
+	}
+	secret := make([]byte, 32) // of the fingerprints: requests of two tenants never have the same one
+	_, _ = rand.Read(secret)   // never fails
+	id := ids.New(ids.Tenant)
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+		return pool.InTx(ctx, func(q *db.Queries) error {
+			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0],
+				FingerprintSecret: secret}); err != nil {
+				return fmt.Errorf("create the tenant: %w", err)
+			}
+			key, _, err := newAPIKey(ctx, q, db.APIKeyCreateParams{TenantID: id})
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cli.stdout).Encode(struct {
+				TenantID string `json:"tenant_id"`
+				APIKey   string `json:"api_key"`
+			}{id, key})
+		})
+	})
+}
+
+func tenantList(ctx context.Context, cli cli, args []string) error {
+	if len(args) > 0 {
+		return errUsage
+	}
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+		list, err := pool.TenantList(ctx)
+		if err != nil {
+			return fmt.Errorf("list the tenants: %w", err)
+		}
+		return printLines(cli.stdout, list, func(t db.TenantListRow) any {
+			return struct {
+				TenantID  string    `json:"tenant_id"`
+				Name      string    `json:"name"`
+				Disabled  bool      `json:"disabled"`
+				CreatedAt time.Time `json:"created_at"`
+			}{t.ID, t.Name, t.Disabled, t.CreatedAt.UTC()}
+		})
+	})
+}
+
+func tenantDisable(ctx context.Context, cli cli, args []string) error {
+	return withTenant(ctx, cli, args, func(pool *postgres.Pool, tenantID string) error {
+		_, err := pool.TenantDisable(ctx, tenantID) // Disabling it again changes nothing.
+		return err
+	})
+}
+
+func tenantEnable(ctx context.Context, cli cli, args []string) error {
+	return withTenant(ctx, cli, args, func(pool *postgres.Pool, tenantID string) error {
+		_, err := pool.TenantEnable(ctx, tenantID)
+		return err
+	})
+}
+
+// withTenant runs a command whose only argument is a tenant's id.
+func withTenant(ctx context.Context, cli cli, args []string, do func(*postgres.Pool, string) error) error {
+	if len(args) != 1 {
+		return errUsage
+	}
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+		if err := mustExist(ctx, pool, args[0]); err != nil {
+			return err
+		}
+		return do(pool, args[0])
+	})
+}
+
+// mustExist fails for a tenant that does not: a typing error must not pass for success.
+func mustExist(ctx context.Context, pool *postgres.Pool, tenantID string) error {
+	exists, err := pool.TenantExists(ctx, tenantID)
+	if err == nil && !exists {
+		return fmt.Errorf("there is no tenant %q; `api tenant list` lists them", tenantID)
+	}
+	return err
+}
+
+func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
+	flags := flag.NewFlagSet("tenant key create", flag.ContinueOnError)
+	flags.SetOutput(cli.stderr)
+	key := db.APIKeyCreateParams{}
+	flags.StringVar(&key.Name, "name", "", "what the key is for, up to 100 characters")
+	flags.Func("expires", "how long the key is valid, such as 90d or 12h; default: until it is revoked",
+		func(s string) (err error) { key.ExpiresIn, err = parseLifetime(s); return err })
+	flags.BoolVar(&key.ReadOnly, "read-only", false, "the key may send GET only")
+	tenantID, ok := oneArgument(flags, args)
+	if !ok || utf8.RuneCountInString(key.Name) > 100 || !utf8.ValidString(key.Name) {
+		return errUsage
+	}
+	return withTenant(ctx, cli, []string{tenantID}, func(pool *postgres.Pool, tenantID string) error {
+		key.TenantID = tenantID
+		secret, hint, err := newAPIKey(ctx, pool.Queries, key)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(cli.stdout).Encode(struct {
+			APIKey string `json:"api_key"`
+			Hint   string `json:"hint"`
+		}{secret, hint})
+	})
+}
+
+// oneArgument parses flags that stand before or after the one argument.
+func oneArgument(flags *flag.FlagSet, args []string) (argument string, ok bool) {
+	if flags.Parse(args) != nil || flags.NArg() == 0 || flags.Arg(0) == "" {
+		return "", false
+	}
+	argument = flags.Arg(0)
+	return argument, flags.Parse(flags.Args()[1:]) == nil && flags.NArg() == 0
+}
+
+// lifetimeMax is a hundred years: more than anybody means, and less than a time can hold.
+const lifetimeMax = 100 * 365 * 24 * time.Hour
+
+// parseLifetime reads days, which Go's durations do not have, or a duration.
+func parseLifetime(s string) (d time.Duration, err error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil {
+			return 0, errors.New("must be days or a duration, such as 90d or 12h")
+		}
+		d = time.Duration(n) * 24 * time.Hour
+	} else if d, err = time.ParseDuration(s); err != nil {
+		return 0, errors.New("must be days or a duration, such as 90d or 12h")
+	}
+	if d < time.Second || d > lifetimeMax {
+		return 0, errors.New("must be from a second to a hundred years")
+	}
+	return d, nil
+}
+
+// newAPIKey returns the only copy of the key: the database has its hash.
+func newAPIKey(ctx context.Context, q *db.Queries, p db.APIKeyCreateParams) (key, hint string, err error) {
+	key, p.KeyHash, p.Hint = httpapi.NewAPIKey(p.TenantID)
+	if err := q.APIKeyCreate(ctx, p); err != nil {
+		return "", "", fmt.Errorf("create an API key: %w", err)
+	}
+	return key, p.Hint, nil
+}
+
+func tenantKeyList(ctx context.Context, cli cli, args []string) error {
+	return withTenant(ctx, cli, args, func(pool *postgres.Pool, tenantID string) error {
+		list, err := pool.APIKeyList(ctx, tenantID)
+		if err != nil {
+			return fmt.Errorf("list the API keys: %w", err)
+		}
+		return printLines(cli.stdout, list, func(k db.APIKeyListRow) any {
+			return struct {
+				Hint       string     `json:"hint"`
+				Name       string     `json:"name"`
+				ReadOnly   bool       `json:"read_only"`
+				CreatedAt  time.Time  `json:"created_at"`
+				ExpiresAt  *time.Time `json:"expires_at"`
+				LastUsedAt *time.Time `json:"last_used_at"`
+				RevokedAt  *time.Time `json:"revoked_at"`
+			}{k.Hint, k.Name, k.ReadOnly, k.CreatedAt.UTC(), utc(k.ExpiresAt), utc(k.LastUsedAt), utc(k.RevokedAt)}
+		})
+	})
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}
+
+// printLines prints one JSON object a line.
+func printLines[T any](w io.Writer, list []T, line func(T) any) error {
+	out := json.NewEncoder(w)
+	for _, item := range list {
+		if err := out.Encode(line(item)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tenantKeyRevoke takes the key's last characters, because only hashes are stored.
+func tenantKeyRevoke(ctx context.Context, cli cli, args []string) error {
+	if len(args) != 2 {
+		return errUsage
+	}
+	tenantID, hint := args[0], args[1]
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+		n, err := pool.APIKeyRevoke(ctx, db.APIKeyRevokeParams{TenantID: tenantID, Hint: hint})
+		if err == nil && n == 0 { // a typing error must not pass for a revocation
+			return fmt.Errorf("the tenant has no active key that ends in %q", hint)
+		}
+		return err
+	})
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/testkit/world"
+)
+
+// TestTenantsAndTheirKeys: what an operator types, against a running service.
+func TestTenantsAndTheirKeys(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	do := func(args ...string) []map[string]any {
+		t.Helper()
+		out, err := w.Command(append([]string{"tenant"}, args...)).Output()
+		require.NoError(t, err, args)
+		var lines []map[string]any
+		for line := range bytes.Lines(out) {
+			object := map[string]any{}
+			require.NoError(t, json.Unmarshal(line, &object), "%s", line)
+			lines = append(lines, object)
+		}
+		return lines
+	}
+	mine := func(lines []map[string]any, name string, value any) map[string]any {
+		t.Helper()
+		for _, line := range lines {
+			if line[name] == value {
+				return line
+			}
+		}
+		require.Failf(t, "missing", "no %s %v in %v", name, value, lines)
+		return nil
+	}
+	tenant := w.Tenant.ID
+	created := do("key", "create", tenant, "-name", "reports", "-expires", "90d", "-read-only")[0]
+	require.Len(t, created, 2)
+	key, hint := created["api_key"].(string), created["hint"].(string)
+	require.True(t, strings.HasSuffix(key, hint))
+	listed := mine(do("key", "list", tenant), "hint", hint)
+	require.Len(t, listed, 7)
+	require.Equal(t, "reports", listed["name"])
+	require.Equal(t, true, listed["read_only"])
+	require.Nil(t, listed["last_used_at"])
+	require.Nil(t, listed["revoked_at"])
+	at := func(name string) time.Time {
+		t.Helper()
+		moment, err := time.Parse(time.RFC3339, listed[name].(string))
+		require.NoError(t, err)
+		return moment
+	}
+	require.WithinDuration(t, at("created_at").Add(90*24*time.Hour), at("expires_at"), time.Minute)
+
+	api := w.Process()
+	order := api.Order()
+	reader := api.As(world.Tenant{ID: tenant, APIKey: key})
+	require.Equal(t, http.StatusOK, reader.Get("/v1/orders/"+order).Status)
+	require.Equal(t, "forbidden", reader.Pay("k", order, "pm_card_visa").Code())
+	world.Eventually(t, 20*time.Second, "its use is noted", func() bool {
+		listed = mine(do("key", "list", tenant), "hint", hint)
+		return listed["last_used_at"] != nil
+	})
+	require.Equal(t, at("last_used_at").Truncate(time.Hour), at("last_used_at"))
+
+	require.Equal(t, false, mine(do("list"), "tenant_id", tenant)["disabled"])
+	require.Empty(t, do("disable", tenant))
+	require.Equal(t, true, mine(do("list"), "tenant_id", tenant)["disabled"])
+	world.Eventually(t, 20*time.Second, "a disabled tenant is refused", func() bool {
+		return api.Get("/v1/orders/"+order).Status == http.StatusUnauthorized
+	})
+	require.Empty(t, do("enable", tenant))
+	world.Eventually(t, 20*time.Second, "an enabled tenant is served", func() bool {
+		return api.Get("/v1/orders/"+order).Status == http.StatusOK
+	})
+
+	require.Empty(t, do("key", "revoke", tenant, hint))
+	require.NotNil(t, mine(do("key", "list", tenant), "hint", hint)["revoked_at"])
+
+	// A typing error must not pass for success.
+	for _, args := range [][]string{
+		{"disable", "ten_none"}, {"enable", "ten_none"}, {"key", "create", "ten_none"}, {"key", "list", "ten_none"},
+		{"key", "revoke", tenant, hint},
+		{"notify", "ten_none", "https://example.com/hook"}, // part: webhooks
+	} {
+		cmd := w.Command(append([]string{"tenant"}, args...))
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		require.Error(t, err, args)
+		require.Empty(t, out)
+		require.Contains(t, errs.String(), "tenant", args)
+	}
+}
+
+func TestLifetime(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"90d": 90 * 24 * time.Hour, "12h": 12 * time.Hour, "1s": time.Second} {
+		d, err := parseLifetime(text)
+		require.NoError(t, err)
+		require.Equal(t, want, d)
+	}
+	for _, text := range []string{"", "d", "-1d", "1.5d", "0s", "500ms", "36501d", "65536d", "900000h"} {
+		_, err := parseLifetime(text)
+		require.Error(t, err, text)
+	}
+}
