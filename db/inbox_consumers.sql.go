@@ -7,9 +7,209 @@ package db
 
 import (
 	"context"
-
 	"time"
 )
+
+const ConsumerAdvance = `-- name: ConsumerAdvance :exec
+INSERT INTO consumer_positions (consumer, tenant_id, position)
+SELECT $1, unnest($2::text[]), unnest($3::bigint[])
+ON CONFLICT (consumer, tenant_id) DO UPDATE SET position = excluded.position
+WHERE consumer_positions.position < excluded.position
+`
+
+type ConsumerAdvanceParams struct {
+	Consumer  string
+	TenantIds []string
+	Positions []int64
+}
+
+// Records how far a consumer has gone through feeds. It never goes back.
+func (q *Queries) ConsumerAdvance(ctx context.Context, arg ConsumerAdvanceParams) error {
+	_, err := q.db.Exec(ctx, ConsumerAdvance, arg.Consumer, arg.TenantIds, arg.Positions)
+	return err
+}
+
+const EventsAfterConsumer = `-- name: EventsAfterConsumer :many
+WITH behind AS MATERIALIZED (
+    SELECT f.tenant_id, greatest(c.position, f.removed_through) AS position
+    FROM event_feeds f
+    LEFT JOIN consumer_positions c ON c.consumer = $2 AND c.tenant_id = f.tenant_id
+    CROSS JOIN LATERAL (
+        SELECT e.created_at
+        FROM outbox_events e
+        WHERE e.tenant_id = f.tenant_id AND e.position > greatest(c.position, f.removed_through)
+        ORDER BY e.position LIMIT 1) first
+    WHERE f.tenant_id > $5 AND f.last_position > greatest(c.position, f.removed_through)
+      AND first.created_at < clock_timestamp() - $3::interval
+    ORDER BY f.tenant_id LIMIT $6
+)
+SELECT behind.tenant_id, e.aggregate_id, e.version, e.position::bigint AS position, e.old::boolean AS old,
+    ((cardinality($1::text[]) = 0 OR e.type = ANY($1::text[])) AND NOT EXISTS (
+        SELECT FROM inbox_events i
+        WHERE i.consumer = $2 AND i.event_id = e.aggregate_id || '-' || e.version))::boolean AS missed
+FROM behind
+CROSS JOIN LATERAL (
+    SELECT o.aggregate_id, o.version, o.type, o.position, o.created_at < clock_timestamp() - $3::interval AS old
+    FROM outbox_events o
+    WHERE o.tenant_id = behind.tenant_id AND o.position > behind.position
+    ORDER BY o.position LIMIT $4) e
+ORDER BY behind.tenant_id, e.position
+`
+
+type EventsAfterConsumerParams struct {
+	Types       []string
+	Consumer    string
+	Delay       time.Duration
+	EventsMax   int32
+	AfterTenant string
+	TenantsMax  int32
+}
+
+type EventsAfterConsumerRow struct {
+	TenantID    string
+	AggregateID string
+	Version     int64
+	Position    int64
+	Old         bool
+	Missed      bool
+}
+
+// Events that follow what a consumer has received, tenant by tenant and in the order of each feed: of a few tenants
+// after after_tenant whose next event is older than the delay, a few events each, the younger ones included (old is
+// false). Missed: the consumer wants the event and has not received it.
+func (q *Queries) EventsAfterConsumer(ctx context.Context, arg EventsAfterConsumerParams) ([]EventsAfterConsumerRow, error) {
+	rows, err := q.db.Query(ctx, EventsAfterConsumer,
+		arg.Types,
+		arg.Consumer,
+		arg.Delay,
+		arg.EventsMax,
+		arg.AfterTenant,
+		arg.TenantsMax,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []EventsAfterConsumerRow{}
+	for rows.Next() {
+		var i EventsAfterConsumerRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.AggregateID,
+			&i.Version,
+			&i.Position,
+			&i.Old,
+			&i.Missed,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const EventsUnreceived = `-- name: EventsUnreceived :many
+SELECT e.tenant_id, e.aggregate_id, e.version, e.type, e.data, e.traceparent, e.created_at
+FROM outbox_events e
+WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.version <= $3
+  AND (e.version = $3
+    OR (cardinality($4::text[]) = 0 OR e.type = ANY($4::text[]))
+      AND NOT EXISTS (
+          SELECT FROM inbox_events i
+          WHERE i.consumer = $5 AND i.event_id = e.aggregate_id || '-' || e.version))
+ORDER BY e.version
+`
+
+type EventsUnreceivedParams struct {
+	TenantID    string
+	AggregateID string
+	Version     int64
+	Types       []string
+	Consumer    string
+}
+
+type EventsUnreceivedRow struct {
+	TenantID    string
+	AggregateID string
+	Version     int64
+	Type        string
+	Data        []byte
+	Traceparent *string
+	CreatedAt   time.Time
+}
+
+// Our own row of an event, received or not, and those of the earlier events of its subject that the consumer has not
+// received, of the types that it wants (none: all), oldest first. No row of that version: it is no event of ours, or was
+// removed after its retention.
+func (q *Queries) EventsUnreceived(ctx context.Context, arg EventsUnreceivedParams) ([]EventsUnreceivedRow, error) {
+	rows, err := q.db.Query(ctx, EventsUnreceived,
+		arg.TenantID,
+		arg.AggregateID,
+		arg.Version,
+		arg.Types,
+		arg.Consumer,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []EventsUnreceivedRow{}
+	for rows.Next() {
+		var i EventsUnreceivedRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.AggregateID,
+			&i.Version,
+			&i.Type,
+			&i.Data,
+			&i.Traceparent,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const FeedsToPlace = `-- name: FeedsToPlace :many
+SELECT DISTINCT tenant_id
+FROM outbox_events
+WHERE position IS NULL AND created_at < clock_timestamp() - $1::interval
+ORDER BY tenant_id LIMIT $2
+`
+
+type FeedsToPlaceParams struct {
+	Delay     time.Duration
+	LimitRows int32
+}
+
+// Tenants with committed events that are older than the delay and have no position in their feed.
+func (q *Queries) FeedsToPlace(ctx context.Context, arg FeedsToPlaceParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, FeedsToPlace, arg.Delay, arg.LimitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var tenant_id string
+		if err := rows.Scan(&tenant_id); err != nil {
+			return nil, err
+		}
+		items = append(items, tenant_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const InboxClaim = `-- name: InboxClaim :one
 INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload, done_at)
@@ -53,6 +253,23 @@ func (q *Queries) InboxClaim(ctx context.Context, arg InboxClaimParams) (InboxSt
 	var status InboxStatus
 	err := row.Scan(&status)
 	return status, err
+}
+
+const InboxHas = `-- name: InboxHas :one
+SELECT EXISTS (SELECT FROM inbox_events WHERE consumer = $1 AND event_id = $2)
+`
+
+type InboxHasParams struct {
+	Consumer string
+	EventID  string
+}
+
+// Whether the consumer has received an event, applied or not.
+func (q *Queries) InboxHas(ctx context.Context, arg InboxHasParams) (bool, error) {
+	row := q.db.QueryRow(ctx, InboxHas, arg.Consumer, arg.EventID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const InboxStore = `-- name: InboxStore :execrows

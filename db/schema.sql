@@ -719,6 +719,13 @@ CREATE TRIGGER unapplied_is_never_deleted AFTER DELETE ON inbox_events FOR EACH 
     WHEN (old.status <> 'done'::inbox_status)
     EXECUTE FUNCTION refuse_write('an event that was not applied may not be deleted');
 
+CREATE TABLE consumer_positions (
+    consumer  text   COLLATE "C" NOT NULL,
+    tenant_id text   COLLATE "C" NOT NULL,
+    position  bigint NOT NULL,
+    CONSTRAINT consumer_positions_pkey PRIMARY KEY (consumer, tenant_id)
+) WITH (fillfactor=50);
+
 CREATE TABLE discrepancies (
     tenant_id   text             COLLATE "C" NOT NULL,
     object      text             NOT NULL,

@@ -23,6 +23,7 @@ import (
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/internal/subscriber" // part: consumers
 	"example.com/payonce/internal/tracing"
 )
 
@@ -58,15 +59,16 @@ type resources struct {
 // service is everything wired and nothing running. A part adds to the fields of the second block.
 type service struct {
 	resources
-	keys     *idempotency.Store
-	gateway  payments.Gateway
-	payments *payments.Service
-	disputes *disputes.Service  // part: disputes
-	history  *keyhistory.Reader // part: history
-	relay    *outbox.Relay
-	inbox    *inbox.Processor
-	received *inbox.Metrics
-	api      *httpapi.Server
+	keys       *idempotency.Store
+	gateway    payments.Gateway
+	payments   *payments.Service
+	disputes   *disputes.Service  // part: disputes
+	history    *keyhistory.Reader // part: history
+	relay      *outbox.Relay
+	inbox      *inbox.Processor
+	received   *inbox.Metrics
+	subscribed *subscriber.Metrics // nil without a consumer // part: consumers
+	api        *httpapi.Server
 
 	paths      ids.Paths                        // where the API shows what keys made, by kind of id
 	describe   map[string]keyhistory.Describe   // what keys made, by operation // part: history

@@ -52,6 +52,7 @@ var parts = []part{
 		name:  "consumers",
 		gives: "a consumer in the service reads its events from the broker, and applies each once",
 		paths: []string{
+			"internal/subscriber/",
 			"internal/inbox/consumer.go", "internal/inbox/consumer_test.go", "internal/inbox/wrong_test.go",
 			"internal/broker/consume.go", "internal/broker/consume_test.go", "internal/broker/jetstream_consume.go",
 			"internal/broker/contract_test.go", "internal/broker/ack_wait_test.go",

@@ -3,7 +3,7 @@
 CREATE TYPE inbox_status AS ENUM ('pending', 'done', 'parked');
 
 -- An inbox event is what a consumer has received. The row and the event's effect are one commit, so the row proves the
--- effect. inbox.Intake (webhooks) and inbox.Consumer (the broker) insert events, the processor applies them, and the
+-- effect. inbox.Intake (webhooks) and inbox.Consumer (our own, announced by the broker) insert events, the processor applies them, and the
 -- inbox's reaper deletes applied ones once no sender repeats them. Pending and parked events stay.
 --
 -- The table is not keyed by tenant: whose a webhook is may be known only after its object was read. Tenants cannot
@@ -48,6 +48,17 @@ CREATE TRIGGER unapplied_is_never_deleted AFTER DELETE ON inbox_events FOR EACH 
     WHEN (OLD.status <> 'done')
     EXECUTE FUNCTION refuse_write('an event that was not applied may not be deleted');
 
+-- How far a consumer has gone through the feed of a tenant (event_feeds): it has received every event of a type that it
+-- wants up to that position. subscriber.Subscriber writes it when it looks for events that no message of the broker has
+-- announced. Nothing deletes it.
+CREATE TABLE consumer_positions (
+    consumer  text COLLATE "C" NOT NULL,
+    tenant_id text COLLATE "C" NOT NULL,
+    position  bigint NOT NULL,
+    PRIMARY KEY (consumer, tenant_id)
+) WITH (fillfactor = 50);
+
 -- +goose Down
+DROP TABLE consumer_positions;
 DROP TABLE inbox_events;
 DROP TYPE inbox_status;

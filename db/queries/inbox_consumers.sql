@@ -23,3 +23,64 @@ VALUES (@consumer, @event_id, @type, sqlc.narg(tenant_id), sqlc.narg(subject), s
     CASE WHEN @park::boolean THEN 'parked' ELSE 'pending' END::inbox_status, @payload,
     1, @last_error, clock_timestamp() + @delay::interval, CASE WHEN @park::boolean THEN clock_timestamp() END)
 ON CONFLICT (consumer, event_id) DO NOTHING;
+
+-- name: InboxHas :one
+-- Whether the consumer has received an event, applied or not.
+SELECT EXISTS (SELECT FROM inbox_events WHERE consumer = @consumer AND event_id = @event_id);
+
+-- name: EventsUnreceived :many
+-- Our own row of an event, received or not, and those of the earlier events of its subject that the consumer has not
+-- received, of the types that it wants (none: all), oldest first. No row of that version: it is no event of ours, or was
+-- removed after its retention.
+SELECT e.tenant_id, e.aggregate_id, e.version, e.type, e.data, e.traceparent, e.created_at
+FROM outbox_events e
+WHERE e.tenant_id = @tenant_id AND e.aggregate_id = @aggregate_id AND e.version <= @version
+  AND (e.version = @version
+    OR (cardinality(@types::text[]) = 0 OR e.type = ANY(@types::text[]))
+      AND NOT EXISTS (
+          SELECT FROM inbox_events i
+          WHERE i.consumer = @consumer AND i.event_id = e.aggregate_id || '-' || e.version))
+ORDER BY e.version;
+
+-- name: FeedsToPlace :many
+-- Tenants with committed events that are older than the delay and have no position in their feed.
+SELECT DISTINCT tenant_id
+FROM outbox_events
+WHERE position IS NULL AND created_at < clock_timestamp() - @delay::interval
+ORDER BY tenant_id LIMIT @limit_rows;
+
+-- name: EventsAfterConsumer :many
+-- Events that follow what a consumer has received, tenant by tenant and in the order of each feed: of a few tenants
+-- after after_tenant whose next event is older than the delay, a few events each, the younger ones included (old is
+-- false). Missed: the consumer wants the event and has not received it.
+WITH behind AS MATERIALIZED (
+    SELECT f.tenant_id, greatest(c.position, f.removed_through) AS position
+    FROM event_feeds f
+    LEFT JOIN consumer_positions c ON c.consumer = @consumer AND c.tenant_id = f.tenant_id
+    CROSS JOIN LATERAL (
+        SELECT e.created_at
+        FROM outbox_events e
+        WHERE e.tenant_id = f.tenant_id AND e.position > greatest(c.position, f.removed_through)
+        ORDER BY e.position LIMIT 1) first
+    WHERE f.tenant_id > @after_tenant AND f.last_position > greatest(c.position, f.removed_through)
+      AND first.created_at < clock_timestamp() - @delay::interval
+    ORDER BY f.tenant_id LIMIT @tenants_max
+)
+SELECT behind.tenant_id, e.aggregate_id, e.version, e.position::bigint AS position, e.old::boolean AS old,
+    ((cardinality(@types::text[]) = 0 OR e.type = ANY(@types::text[])) AND NOT EXISTS (
+        SELECT FROM inbox_events i
+        WHERE i.consumer = @consumer AND i.event_id = e.aggregate_id || '-' || e.version))::boolean AS missed
+FROM behind
+CROSS JOIN LATERAL (
+    SELECT o.aggregate_id, o.version, o.type, o.position, o.created_at < clock_timestamp() - @delay::interval AS old
+    FROM outbox_events o
+    WHERE o.tenant_id = behind.tenant_id AND o.position > behind.position
+    ORDER BY o.position LIMIT @events_max) e
+ORDER BY behind.tenant_id, e.position;
+
+-- name: ConsumerAdvance :exec
+-- Records how far a consumer has gone through feeds. It never goes back.
+INSERT INTO consumer_positions (consumer, tenant_id, position)
+SELECT @consumer, unnest(@tenant_ids::text[]), unnest(@positions::bigint[])
+ON CONFLICT (consumer, tenant_id) DO UPDATE SET position = excluded.position
+WHERE consumer_positions.position < excluded.position;

@@ -17,7 +17,7 @@ const (
 // retryPause is the first pause after a failure. It is a variable because tests of many failures would take minutes.
 var retryPause = 500 * time.Millisecond
 
-// Handler applies a message; inbox.Consumer.Handle is one. After nil the message is acknowledged. After an error it is
+// Handler applies a message; subscriber.Subscriber.Handle is one. After nil the message is acknowledged. After an error it is
 // delivered again, and no later message of its aggregate before it.
 type Handler func(ctx context.Context, m inbox.Message) error
 
@@ -28,7 +28,7 @@ type Consumer interface {
 	Consume(ctx context.Context, name string, handle Handler) error
 }
 
-// message decodes a body. A message that our relay did not send has the broker's id and no type; the inbox parks it.
+// message decodes a body. A message that our relay did not send has the broker's id and no type.
 func message(id string, body []byte, deliveries int) inbox.Message {
 	m := inbox.Message{ID: id, Body: body, Deliveries: deliveries}
 	var e outbox.Envelope

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -223,7 +224,7 @@ func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []err
 	if err := b.setUp(ctx); err != nil {
 		return failAll(errs, err)
 	}
-	acks := make([]jetstream.PubAckFuture, len(events))
+	acks, repeated := make([]jetstream.PubAckFuture, len(events)), map[int]uint64{}
 	for _, i := range b.publishBatches(ctx, events, bodies, errs) {
 		if errs[i] = ctx.Err(); errs[i] == nil { // a batch may have waited until the deadline
 			acks[i], errs[i] = b.send(events[i], bodies[i])
@@ -234,7 +235,10 @@ func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []err
 			continue
 		}
 		select {
-		case <-ack.Ok(): // also for a duplicate: the stream has it
+		case stored := <-ack.Ok():
+			if stored.Duplicate {
+				repeated[i] = stored.Sequence
+			}
 		case err := <-ack.Err():
 			b.checkStream(err)
 			errs[i] = err
@@ -242,7 +246,44 @@ func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []err
 			errs[i] = fmt.Errorf("wait for the acknowledgement: %w", ctx.Err())
 		}
 	}
+	b.checkRepeated(ctx, events, bodies, repeated, errs)
 	return errs
+}
+
+// checkRepeated reads the messages for whose sake the server dropped events as repetitions: each must be the event, which
+// a relay has sent and not marked. The server goes by the id alone, and anybody who can publish can send a message under
+// the id of an event to come.
+func (b *jetStream) checkRepeated(
+	ctx context.Context, events []outbox.Envelope, bodies [][]byte, repeated map[int]uint64, errs []error,
+) {
+	if len(repeated) == 0 {
+		return
+	}
+	stream, err := b.js.Stream(ctx, streamName)
+	var all sync.WaitGroup
+	for i, sequence := range repeated {
+		if err != nil {
+			errs[i] = fmt.Errorf("look at the message that was dropped as a repetition: %w", err)
+			continue
+		}
+		all.Go(func() { errs[i] = checkStored(ctx, stream, sequence, events[i], bodies[i]) })
+	}
+	all.Wait()
+}
+
+// checkStored compares a stored message with the event that was dropped as its repetition. A message that is not there
+// any more proves nothing, so the event is sent again, too.
+func checkStored(
+	ctx context.Context, stream jetstream.Stream, sequence uint64, e outbox.Envelope, body []byte,
+) error {
+	stored, err := stream.GetMsg(ctx, sequence)
+	if err != nil {
+		return fmt.Errorf("look at the message that was dropped as a repetition: %w", err)
+	}
+	if subject, _ := subjectOf(e); stored.Subject != subject || !bytes.Equal(stored.Data, body) {
+		return fmt.Errorf("%w: %s", outbox.ErrIDTaken, e.ID)
+	}
+	return nil
 }
 
 func (b *jetStream) send(e outbox.Envelope, body []byte) (jetstream.PubAckFuture, error) {

@@ -155,3 +155,52 @@ func TestStreamThatCannotBeRead(t *testing.T) {
 		require.NotContains(t, log(), cannotBatch)
 	})
 }
+
+// TestForgedMessageUnderAnEventsID: the server goes by the id alone and drops the event as a repetition.
+func TestForgedMessageUnderAnEventsID(t *testing.T) {
+	t.Parallel()
+	for name, beside := range map[string]int{"Alone": 0, "InABatch": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at, js := natsWithClient(t)
+			b, _ := logged(t, at.url())
+			forgedBody, forgedSubject, repeated := envelope("ord_body", 2), envelope("ord_subject", 2), envelope("ord_repeated", 1)
+			publish(t, b, envelope("ord_body", 1), repeated)
+			forge := func(subject, id string, body []byte) {
+				_, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Data: body}, jetstream.WithMsgID(id))
+				require.NoError(t, err)
+			}
+			forge("payonce.tnt_a.order.created", forgedBody.ID, []byte("{}"))
+			bodies, _ := encoded([]outbox.Envelope{forgedSubject})
+			forge("payonce.tnt_b.order.created", forgedSubject.ID, bodies[0])
+			before := total(t, js)
+
+			errs := b.Publish(t.Context(), append([]outbox.Envelope{forgedBody, forgedSubject, repeated}, batchOf(beside)...))
+			require.ErrorIs(t, errs[0], outbox.ErrIDTaken)
+			require.ErrorIs(t, errs[1], outbox.ErrIDTaken)
+			for i, err := range errs[2:] {
+				require.NoError(t, err, "a repetition of a message of ours, or a neighbour: %d", i)
+			}
+			require.Equal(t, before+beside, total(t, js))
+		})
+	}
+
+	t.Run("IsInDoubtIfItCannotBeRead", func(t *testing.T) {
+		t.Parallel()
+		at, js := natsWithClient(t)
+		b, _ := logged(t, at.url())
+		events := batchOf(2)
+		publish(t, b, events...)
+		stream := streamOf(t, js)
+		bodies, _ := encoded(events)
+		err := checkStored(t.Context(), stream, 99, events[0], bodies[0])
+		require.ErrorIs(t, err, jetstream.ErrMsgNotFound)
+		require.NotErrorIs(t, err, outbox.ErrIDTaken)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		errs := make([]error, 2)
+		b.checkRepeated(ctx, events, bodies, map[int]uint64{1: 2}, errs)
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], context.Canceled)
+	})
+}

@@ -40,13 +40,14 @@ func open(t testing.TB, url string) Broker {
 	return b
 }
 
+// written is when all events were: an event that is sent again has the same bytes.
+var written = time.Now().UTC().Truncate(time.Microsecond)
+
 func envelope(aggregate string, version int64) outbox.Envelope {
 	return outbox.Envelope{
 		ID: outbox.EventID(aggregate, version), Type: "order.created", Subject: aggregate, TenantID: "tnt_a",
-		Version: version,
-		Time: time.Now().
-			UTC().
-			Truncate(time.Microsecond),
+		Version:     version,
+		Time:        written,
 		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Data:        json.RawMessage(fmt.Sprintf(`{"id":%q,"note":"äöü 日本 \u2028"}`, aggregate)),
 	}

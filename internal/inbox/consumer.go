@@ -19,10 +19,10 @@ import (
 // processor counts.
 const deliveriesMax = 3
 
-// Message is an event as a broker delivers it.
+// Message is an event as a broker delivers it, which anybody may have sent, or as its sender vouches for it.
 type Message struct {
 	ID          string // the event's id
-	Type        string // empty: our relay did not send it
+	Type        string // empty: it is no event of this service
 	TenantID    string
 	Subject     string
 	Version     int64
@@ -31,8 +31,8 @@ type Message struct {
 	Deliveries  int // how often the broker has delivered it, including this delivery; 0 if it does not count
 }
 
-// Consumer applies a broker's messages. Events are deduplicated per consumer name: each
-// consumer applies each event once.
+// Consumer applies messages that are known to be true: package subscriber gives it our own events. Events are
+// deduplicated per consumer name: each consumer applies each event once.
 type Consumer struct {
 	pool    *postgres.Pool
 	name    string
@@ -68,11 +68,8 @@ func (c *Consumer) Name() string { return c.name }
 // Handle returns nil once the message may be acknowledged: it was applied, now or earlier, or is stored in our table.
 // After an error the broker must deliver it again.
 func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
-	if m.Type != "" && len(c.handler.Types) > 0 && !slices.Contains(c.handler.Types, m.Type) {
+	if len(c.handler.Types) > 0 && !slices.Contains(c.handler.Types, m.Type) {
 		return nil
-	}
-	if m.Body == nil {
-		m.Body = []byte{} // An empty message is one, such as a tombstone in a compacted log. Null cannot be stored.
 	}
 	ctx, span := c.tracer.Continue(ctx, trace.SpanKindConsumer, m.Traceparent, "consume ", m.Type)
 	defer func() { span.End(err) }()
@@ -80,10 +77,7 @@ func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 	span.Set(tracing.EventID, m.ID)
 	span.Set(tracing.Tenant, m.TenantID)
 	span.Set(tracing.Resource, m.Subject)
-	switch {
-	case m.Type == "":
-		return c.store(ctx, m, fmt.Errorf("%w: not an event of this service", ErrPoison))
-	case m.Deliveries > deliveriesMax:
+	if m.Deliveries > deliveriesMax {
 		return c.store(ctx, m, fmt.Errorf("delivered %d times without an acknowledgement", m.Deliveries))
 	}
 	result, err := c.apply(ctx, m)
@@ -126,11 +120,8 @@ func (c *Consumer) store(ctx context.Context, m Message, cause error) error {
 	park := errors.Is(cause, ErrPoison)
 	text := postgres.ErrorText(cause)
 	p := db.InboxStoreParams{
-		Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: postgres.Nullable(m.TenantID),
+		Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID, Subject: &m.Subject, Version: &m.Version,
 		Traceparent: postgres.Nullable(m.Traceparent), Park: park, Payload: m.Body, LastError: &text, Delay: backoff(1),
-	}
-	if m.Subject != "" {
-		p.Subject, p.Version = &m.Subject, &m.Version
 	}
 	n, err := c.pool.InboxStore(ctx, p)
 	if err != nil {

@@ -15,7 +15,7 @@
 // where they share statements and commits, and nothing else: an event that cannot be stored does not keep out its
 // neighbours.
 //
-// Consumer applies a broker's message while the broker waits, in one transaction, and acknowledges it after the commit.
+// Consumer applies an event of our own (package subscriber) while the broker waits, in one transaction, and acknowledges it after the commit.
 // If that fails, the message is stored in our table and acknowledged: retries, their limit and what follows are decided
 // here, where they can be queried, and not by a broker's redelivery limit, beyond which messages are dropped.
 //

@@ -4,12 +4,10 @@
 // two entries that sum to zero, in the transaction of the event's inbox row, so it is
 // booked once or not at all, even if it is delivered several times.
 //
-// An event is booked only if its payment or refund is in the same database and matches
-// the event. There is one case in which it does not: the database was restored from an
-// older copy, and the broker still delivers events from after that copy. Then the event
-// waits for the reconciler to import the payment. If that is not possible, the event is
-// parked (set aside for an operator), so that the ledger never contains money of a
-// payment that is not in the database.
+// The event is our own, read from the outbox (package subscriber), so a message that somebody else has put on the broker
+// books nothing. It is booked only if its payment or refund is in the database and matches it. One that does not match,
+// because rows were lost or changed, waits, and is parked in the end (set aside for an operator), so that the ledger never
+// contains money of a payment that is not in the database.
 //
 // A balance is the sum of its entries, computed when it is read. There is no counter
 // that could differ from them, and because entries never change, the balance of any

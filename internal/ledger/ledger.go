@@ -105,13 +105,11 @@ func book(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
 	return nil
 }
 
-// isDue reports whether an event is to be booked. The ledger is in one database with the
-// payments, and when that is restored from an older copy, both are. The broker is not: it
-// may deliver events of payments that the restored database does not contain. Booking
-// them at once would add money of unknown payments. So an event waits until its payment
-// or refund is in the database and matches it; the reconciler imports it within a minute
-// if it can. A payment that was imported under another id has an event of its own, so
-// this one is not booked. An event whose payment never appears is parked.
+// isDue reports whether an event is to be booked: its payment or refund is in the database and
+// matches it. The event is our own row, so it does, unless rows were lost or changed. Booking
+// it then would add money of an unknown payment; so it waits, for as long as attempts last,
+// until the reconciler has imported the payment, and is parked. A payment that was imported
+// under another id has an event of its own, so this one is not booked.
 func isDue(ctx context.Context, q *db.Queries, e inbox.Event, m moved) (bool, error) {
 	var here, adopted bool
 	var err error

@@ -26,6 +26,7 @@ import (
 	"example.com/payonce/internal/ledger"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/subscriber"
 	"example.com/payonce/testkit/dbtest"
 )
 
@@ -72,7 +73,10 @@ func process(role string) error {
 	case "consumer":
 		go loop(inbox.NewProcessor(pool, map[string]inbox.Handler{ledger.Name: ledger.Handler()},
 			inbox.ProcessorOptions{}).RunOnce)
-		return b.Consume(ctx, ledger.Name, inbox.NewConsumer(pool, ledger.Name, ledger.Handler(), nil).Handle)
+		sub := subscriber.New(pool, inbox.NewConsumer(pool, ledger.Name, ledger.Handler(), nil), ledger.Handler(), nil,
+			subscriber.Options{})
+		go loop(sub.RunOnce)
+		return b.Consume(ctx, ledger.Name, sub.Handle)
 	}
 	return errors.New("no such role")
 }

@@ -1,6 +1,8 @@
 // Package notifier sends tenants their events: an outbound webhook to the URL that
 // they set, signed as Standard Webhooks describes.
 //
+// What is sent is what our own row in the outbox says (package subscriber), whatever the broker carries.
+//
 // The consumer writes a delivery in the transaction of the event's inbox row, so there
 // is one delivery per event and tenant. The notifier sends it, outside of any
 // transaction, until the tenant responds with 2xx, for about three days. Then the

@@ -84,3 +84,7 @@ func (e *Envelope) UnmarshalJSON(body []byte) error {
 // ErrPermanent means that a broker will never accept a message: too large, forbidden by a policy, impossible to encode.
 // After any other error a retry may succeed.
 var ErrPermanent = errors.New("the broker will never accept this message")
+
+// ErrIDTaken means that the broker dropped an event as a repetition of a message that is another: somebody else has sent
+// it under the event's id. The broker takes the event once it has forgotten that message's id.
+var ErrIDTaken = errors.New("the broker has a message of somebody else under this event's id")

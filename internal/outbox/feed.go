@@ -12,10 +12,6 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// positionsMax is how many events one transaction of a reader places. Its lock delays the relay's marks for that
-// tenant.
-const positionsMax = 1000
-
 // ErrUnknownCursor means that a reader cannot continue from its cursor: there is no such event, or events after it have
 // been removed, which the reader would miss.
 var ErrUnknownCursor = errors.New("no event with this id to continue from")
@@ -55,7 +51,7 @@ func (f *Feed) List(
 			return events, false, nil
 		}
 		// The page is not full: place what has been committed meanwhile, and read again.
-		if err := f.place(ctx, tenantID); err != nil {
+		if err := Place(ctx, f.pool, tenantID); err != nil {
 			return nil, false, err
 		}
 	}
@@ -91,7 +87,7 @@ func (f *Feed) page(
 	}
 	events = make([]Envelope, len(rows))
 	for i, row := range rows {
-		events[i] = envelope(
+		events[i] = EnvelopeOf(
 			db.OutboxLeaseRow{
 				TenantID: row.TenantID, AggregateID: row.AggregateID, Version: row.Version, Type: row.Type,
 				Data: row.Data, Traceparent: row.Traceparent, CreatedAt: row.CreatedAt,
@@ -111,23 +107,6 @@ func (f *Feed) page(
 	default:
 		return events[:i], true, nil
 	}
-}
-
-// place gives positions to events that no relay has marked yet. Usually there are none; then it is not called, and a
-// read writes nothing.
-func (f *Feed) place(ctx context.Context, tenantID string) error {
-	err := f.pool.InTx(ctx, func(q *db.Queries) error {
-		if err := lockFeeds(ctx, q, []string{tenantID}); err != nil {
-			return err
-		}
-		// A separate statement, so that its snapshot is taken after the lock: with an older one it would
-		// place what another transaction has just placed.
-		return q.FeedAssignPositions(ctx, db.FeedAssignPositionsParams{TenantID: tenantID, LimitRows: positionsMax})
-	})
-	if err != nil {
-		return fmt.Errorf("place events in the feed of %s: %w", tenantID, err)
-	}
-	return nil
 }
 
 // parseEventID is the inverse of EventID.

@@ -10,6 +10,7 @@ type Metrics struct {
 	published prometheus.Counter
 	failures  *prometheus.CounterVec
 	fenced    prometheus.Counter
+	idsTaken  prometheus.Counter
 	latency   prometheus.Histogram
 	waiting   prometheus.Gauge
 	oldest    prometheus.Gauge
@@ -26,6 +27,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Events that the broker rejected, by kind of error: transient or permanent."}, []string{"kind"}),
 		fenced: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_fenced_total",
 			Help: "Events that a relay could not mark as published because another relay had taken over its lease."}),
+		idsTaken: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_ids_taken_total",
+			Help: "Attempts to publish an event that the broker dropped because somebody else had sent a message under the " +
+				"event's id."}),
 		latency: f.NewHistogram(prometheus.HistogramOpts{Name: "payonce_outbox_latency_seconds",
 			Help:    "Time from writing an event to marking it as published, by the database's clock.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}}),

@@ -32,7 +32,7 @@ const (
 )
 
 // Publisher is the relay's view of a broker. Publish returns one error per envelope: nil once the broker has stored it
-// durably, ErrPermanent (wrapped) if it never will, and any other error if that is unknown or may change. A batch never
+// durably, ErrPermanent (wrapped) if it never will, ErrIDTaken if it has a message of somebody else under the event's id, and any other error if that is unknown or may change. A batch never
 // has two events of one aggregate, so a broker may store them in any order.
 type Publisher interface {
 	Publish(ctx context.Context, events []Envelope) []error
@@ -227,7 +227,7 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) error 
 	for round := 0; len(runs) > 0 && ctx.Err() == nil; round++ {
 		batch := make([]Envelope, len(runs))
 		for i, run := range runs {
-			batch[i] = envelope(run[round].OutboxLeaseRow)
+			batch[i] = EnvelopeOf(run[round].OutboxLeaseRow)
 		}
 		if r.render != nil {
 			if err := r.render(ctx, r.pool, batch); err != nil {
@@ -272,7 +272,8 @@ func (r *Relay) startSpans(ctx context.Context, batch []Envelope) (spans []traci
 	return spans
 }
 
-func envelope(e db.OutboxLeaseRow) Envelope {
+// EnvelopeOf is the event of a row, as every reader and broker gets it. Its data may still have to be rendered.
+func EnvelopeOf(e db.OutboxLeaseRow) Envelope {
 	env := Envelope{
 		ID: EventID(
 			e.AggregateID, e.Version,
@@ -367,7 +368,7 @@ func (r *Relay) sort(runs []run) settlement {
 				s.mark.AggregateIds = append(s.mark.AggregateIds, e.AggregateID)
 				s.mark.Versions = append(s.mark.Versions, e.Version)
 				upto[e.TenantID] = max(upto[e.TenantID], e.Seq)
-			case e.tried && !errors.Is(e.err, ErrPermanent):
+			case e.tried && !errors.Is(e.err, ErrPermanent) && !errors.Is(e.err, ErrIDTaken):
 				transient = e.err
 			}
 		}
@@ -396,10 +397,11 @@ func (r *Relay) sort(runs []run) settlement {
 
 func (r *Relay) fail(s *settlement, e *leased) {
 	var delay time.Duration
-	permanent := errors.Is(e.err, ErrPermanent)
-	failed := permanent || !r.brokerDown
+	permanent, taken := errors.Is(e.err, ErrPermanent), errors.Is(e.err, ErrIDTaken)
+	failed := permanent || taken || !r.brokerDown
 	failures := e.Attempts + 1
-	park := permanent || (failed && failures >= attemptsMax)
+	// Whoever sends forged messages must not be able to have our events parked.
+	park := permanent || (failed && !taken && failures >= attemptsMax)
 	if failed {
 		delay = backoff(int(failures))
 	}
@@ -407,6 +409,11 @@ func (r *Relay) fail(s *settlement, e *leased) {
 		s.parked = append(s.parked, e)
 	}
 	r.metrics.failures.WithLabelValues(kind(permanent)).Inc()
+	if taken {
+		r.metrics.idsTaken.Inc()
+		r.log.Error("the broker has a message of somebody else under an event's id; the event is sent again",
+			"event_id", EventID(e.AggregateID, e.Version), "type", e.Type, "tenant_id", e.TenantID)
+	}
 	s.failed.TenantIds = append(s.failed.TenantIds, e.TenantID)
 	s.failed.AggregateIds = append(s.failed.AggregateIds, e.AggregateID)
 	s.failed.Versions = append(s.failed.Versions, e.Version)

@@ -388,6 +388,44 @@ func TestRelay(t *testing.T) {
 		require.Equal(t, 100, drain(t, relay), "at once, when it is back")
 	})
 
+	// Somebody else has sent a message under the id of an event, and the broker drops the event for a while.
+	t.Run("SendsAnEventAgainWhoseIDIsTaken", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		taken := true
+		broker := &brokerLog{before: func(e outbox.Envelope) error {
+			if taken && e.Subject == "ord_1" {
+				return fmt.Errorf("%w: %s", outbox.ErrIDTaken, e.ID)
+			}
+			return nil
+		}}
+		metrics := prometheus.NewRegistry()
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(metrics)})
+		again := func() {
+			exec(t, pool, "UPDATE outbox_events SET next_attempt_at = '-infinity' WHERE published_at IS NULL")
+			drain(t, relay)
+		}
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
+		for range 40 {
+			again() // It is no failure of the broker, although nothing else is published.
+		}
+		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL"), "never parked")
+		require.Equal(t, 40, count(t, pool, "SELECT max(attempts) FROM outbox_events"), "with a pause after each")
+		appendEvents(t, pool, event("ord_2", 1))
+		again()
+		require.Equal(t, []string{"ord_2-1"}, broker.ids())
+		families, err := metrics.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			if f.GetName() == "payonce_outbox_ids_taken_total" {
+				require.Equal(t, 41.0, f.GetMetric()[0].GetCounter().GetValue())
+			}
+		}
+		taken = false
+		again()
+		require.Equal(t, []string{"ord_2-1", "ord_1-1", "ord_1-2"}, broker.ids())
+	})
+
 	// A partition has lost its leader, and for a moment there was nothing else to
 	// send. What comes then for the others must not wait until it has one again.
 	t.Run("GoesOnElsewhereWhileAPartOfTheBrokerIsAway", func(t *testing.T) {

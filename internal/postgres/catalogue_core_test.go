@@ -76,6 +76,9 @@ ALTER TABLE inbox_events ALTER consumer SET DEFAULT 'stripe', ALTER event_id SET
 INSERT INTO inbox_events (event_id, status, done_at, parked_at)
 	VALUES ('pending', 'pending', NULL, NULL), ('done', 'done', now(), NULL), ('parked', 'parked', NULL, now());
 
+ALTER TABLE consumer_positions ALTER consumer SET DEFAULT 'ledger', ALTER tenant_id SET DEFAULT 'ten';
+INSERT INTO consumer_positions (position) VALUES (1);
+
 ALTER TABLE discrepancies ALTER tenant_id SET DEFAULT 'ten', ALTER object SET DEFAULT 'payment_intent',
 	ALTER object_id SET DEFAULT 'pi_new', ALTER kind SET DEFAULT 'amount_mismatch', ALTER currency SET DEFAULT 'usd',
 	ALTER drift_minor SET DEFAULT 0, ALTER detail SET DEFAULT 'the amounts differ';
@@ -990,6 +993,14 @@ var owedEntries = []entry{
 }
 
 var inboxEntries = []entry{
+	{
+		table: "consumer_positions", name: "consumer_positions_pkey", rule: "a consumer has one position in a feed",
+		refused: []string{`INSERT INTO consumer_positions (position) VALUES (1)`},
+		accepted: []string{
+			`INSERT INTO consumer_positions (consumer, position) VALUES ('other', 1)`,
+			`INSERT INTO consumer_positions (tenant_id, position) VALUES ('other', 1)`,
+		},
+	},
 	{
 		table: "inbox_events", name: "inbox_events_pkey", rule: "a consumer receives an event once",
 		refused: []string{`INSERT INTO inbox_events (event_id) VALUES ('pending')`},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 	"github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) { world.Main(m) }
 func TestObserve(t *testing.T) {
 	o := startObserved(t)
 	o.workUntilSeen()
-	o.play("callers, rows and a database", o.forgedWebhooks(), o.reusedKeys(), o.retryStorm(), o.brokenSchema(),
+	o.play("callers, rows and a database", o.forgedWebhooks(), o.forgedMessages(), o.reusedKeys(), o.retryStorm(), o.brokenSchema(),
 		o.parkedByHand(), o.openTransaction(), o.databaseAway())
 	o.play("Stripe and the broker", o.stripeAway(), o.brokerAway())
 	o.play("a process and money", o.frozenProcess(), o.unmatchedCharge())
@@ -324,6 +325,20 @@ func (o *observed) forgedWebhooks() act {
 		}
 	}
 	return act{alerts: []string{"PayonceWebhookSignatureFailures"}, breaks: forge, goesOn: forge, repair: nothing}
+}
+
+// forgedMessages are those of somebody who can publish to the broker.
+func (o *observed) forgedMessages() act {
+	times := 0
+	forge := func() {
+		times++
+		conn, err := nats.Connect("nats://" + o.addr)
+		require.NoError(o.t, err)
+		defer conn.Close()
+		require.NoError(o.t, conn.Publish("payonce.ten_none.payment.succeeded", []byte(fmt.Sprintf("forged %d", times))))
+		require.NoError(o.t, conn.Flush())
+	}
+	return act{alerts: []string{"PayonceForgedMessages"}, breaks: forge, goesOn: forge, repair: nothing}
 }
 
 func (o *observed) reusedKeys() act {
