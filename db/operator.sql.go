@@ -708,6 +708,36 @@ func (q *Queries) OperatorRefundsOwedCounts(ctx context.Context) (OperatorRefund
 	return i, err
 }
 
+const OperatorSessionEnd = `-- name: OperatorSessionEnd :exec
+WITH expired AS (
+    DELETE FROM operator_sessions_ended WHERE until < clock_timestamp()
+)
+INSERT INTO operator_sessions_ended (nonce, until) VALUES ($1, $2) ON CONFLICT (nonce) DO NOTHING
+`
+
+type OperatorSessionEndParams struct {
+	Nonce string
+	Until time.Time
+}
+
+// Ends a session in every process, and forgets those whose cookies have expired by themselves: as many as there were
+// sign-outs in the hours of a session.
+func (q *Queries) OperatorSessionEnd(ctx context.Context, arg OperatorSessionEndParams) error {
+	_, err := q.db.Exec(ctx, OperatorSessionEnd, arg.Nonce, arg.Until)
+	return err
+}
+
+const OperatorSessionEnded = `-- name: OperatorSessionEnded :one
+SELECT EXISTS (SELECT FROM operator_sessions_ended WHERE nonce = $1)
+`
+
+func (q *Queries) OperatorSessionEnded(ctx context.Context, nonce string) (bool, error) {
+	row := q.db.QueryRow(ctx, OperatorSessionEnded, nonce)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const OperatorTenants = `-- name: OperatorTenants :many
 SELECT t.id FROM tenants t ORDER BY t.id LIMIT $1
 `

@@ -967,6 +967,12 @@ CREATE TRIGGER action_is_final AFTER UPDATE ON operator_actions FOR EACH ROW
 CREATE TRIGGER action_is_never_deleted AFTER DELETE ON operator_actions FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an operator''s action is never deleted');
 
+CREATE TABLE operator_sessions_ended (
+    nonce text        COLLATE "C" NOT NULL,
+    until timestamptz NOT NULL,
+    CONSTRAINT operator_sessions_ended_pkey PRIMARY KEY (nonce)
+);
+
 CREATE TABLE disputes (
     tenant_id         text        COLLATE "C" NOT NULL,
     id                text        COLLATE "C" NOT NULL,

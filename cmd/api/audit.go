@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -76,7 +75,7 @@ func audit(ctx context.Context, cli cli, args []string) error {
 		return auditCouldNotRun
 	}
 	if *asJSON {
-		err = errors.Join(err, json.NewEncoder(cli.stdout).Encode(report))
+		err = errors.Join(err, printJSON(cli.stdout, report))
 	} else {
 		err = errors.Join(err, report.print(cli.stdout))
 	}
@@ -209,7 +208,7 @@ func (r auditReport) print(w io.Writer) error {
 	}
 	for _, c := range r.Checks {
 		for _, row := range c.Rows {
-			_, _ = fmt.Fprintf(w, "\n%s  %s\n     %s\n", c.ID, row.Subject, row.Detail)
+			_, _ = fmt.Fprintf(w, "\n%s  %s\n     %s\n", c.ID, forTerminal(row.Subject), forTerminal(row.Detail))
 		}
 		if more := c.Violations - len(c.Rows); more > 0 {
 			_, _ = fmt.Fprintf(w, "\n%s  and %d more\n", c.ID, more)
@@ -217,7 +216,7 @@ func (r auditReport) print(w io.Writer) error {
 	}
 	drift := []string{}
 	for _, d := range r.MoneyDrift {
-		drift = append(drift, fmt.Sprintf("%d %s", d.Minor, d.Currency))
+		drift = append(drift, fmt.Sprintf("%d %s", d.Minor, forTerminal(d.Currency)))
 	}
 	switch {
 	case r.partial:

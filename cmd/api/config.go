@@ -19,7 +19,7 @@ type config struct {
 	DatabaseURL          string
 	HTTPAddr             string
 	AdminAddr            string
-	AdminToken           string // empty: the operator's page is read-only, and profiles are for this machine
+	AdminToken           string // empty: pages are read-only, and profiles are for this machine
 	DrainDelay           time.Duration
 	StripeSecretKey      string
 	StripeAPIBase        string   // empty: Stripe's own

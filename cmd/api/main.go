@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 
 // oneLine is an error's text without line breaks: the driver reports each address that it tried on
 // its own line, and a log collector would take each for an entry.
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+func oneLine(err error) string { return forTerminal(strings.Join(strings.Fields(err.Error()), " ")) }
 
 // exitStatus is an error whose message has been printed already.
 type exitStatus int

@@ -263,8 +263,8 @@ var wordings = map[string][]wording{
 		},
 		{
 			".env.example",
-			", which have no password, and the operator's page.",
-			", which have no password.",
+			", which have no password, profiles and the operator's page.",
+			", which have no password, and profiles.",
 		},
 		{
 			"internal/postgres/pool.go",

@@ -35,7 +35,15 @@ CREATE TRIGGER action_is_final AFTER UPDATE ON operator_actions FOR EACH ROW
 CREATE TRIGGER action_is_never_deleted AFTER DELETE ON operator_actions FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an operator''s action is never deleted');
 
+-- A session of the operator's page that was signed out before its cookie expired. Signing out inserts the row, and
+-- deletes those whose cookies have expired since.
+CREATE TABLE operator_sessions_ended (
+    nonce text COLLATE "C" PRIMARY KEY, -- the session's
+    until timestamptz NOT NULL          -- when its cookie expires
+);
+
 -- +goose Down
+DROP TABLE operator_sessions_ended;
 DROP TABLE operator_actions;
 DROP TYPE operator_outcome;
 DROP TYPE operator_action_kind;

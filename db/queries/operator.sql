@@ -228,6 +228,17 @@ SELECT * FROM operator_actions ORDER BY created_at DESC LIMIT @limit_rows;
 -- Returns the actions on any of some objects, newest first.
 SELECT * FROM operator_actions WHERE subject = ANY(@subjects::text[]) ORDER BY created_at DESC LIMIT @limit_rows;
 
+-- name: OperatorSessionEnd :exec
+-- Ends a session in every process, and forgets those whose cookies have expired by themselves: as many as there were
+-- sign-outs in the hours of a session.
+WITH expired AS (
+    DELETE FROM operator_sessions_ended WHERE until < clock_timestamp()
+)
+INSERT INTO operator_sessions_ended (nonce, until) VALUES (@nonce, @until) ON CONFLICT (nonce) DO NOTHING;
+
+-- name: OperatorSessionEnded :one
+SELECT EXISTS (SELECT FROM operator_sessions_ended WHERE nonce = @nonce);
+
 -- name: OperatorCheckedThrough :one
 -- How far the reconciler has compared Stripe's lists with our rows without a gap. No row: not once to the end.
 SELECT w.covered_through::timestamptz AS covered_through

@@ -24,6 +24,11 @@ import (
 )
 
 const (
+	kafkaFetchMax  = 8 << 20  // bytes of records that a broker is asked for at once
+	kafkaAnswerMax = 32 << 20 // bytes of a response; a longer one is not read, and the connection is closed
+)
+
+const (
 	defaultTopic  = "payonce.events"
 	groupPrefix   = "payonce."
 	eventIDHeader = "ce_id"
@@ -79,6 +84,7 @@ func openKafka(brokerURL string, o Options) (*kafka, error) {
 	k.options = []kgo.Opt{
 		kgo.SeedBrokers(seeds...), kgo.ClientID("payonce"),
 		kgo.DialTimeout(3 * time.Second), kgo.RetryTimeout(publishWithin),
+		kgo.BrokerMaxReadBytes(kafkaAnswerMax), kgo.FetchMaxBytes(kafkaFetchMax),
 	}
 	if query.Get("tls") == "true" {
 		k.options = append(k.options, kgo.DialTLS())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ const (
 	sqsBatchMax  = 10         // entries of one request, SQS's limit
 	sqsBytesMax  = 256 * 1024 // of one request and of one message; newer queues take more, none takes less
 	sqsWorkers   = 8          // requests at the same time
+	sqsAnswerMax = 32 << 20   // of a response: ten messages of a newer queue, with every character escaped
 	sqsPollWait  = 10 * time.Second
 	sqsAttempts  = 2                // by the SDK, within one call; the relay retries anyway
 	sqsVisible   = 30 * time.Second // without heartbeats: how long the messages of a crashed process wait
@@ -83,6 +85,7 @@ func openSQS(ctx context.Context, brokerURL string, o Options) (*sqsQueues, erro
 	}
 	b := &sqsQueues{queues: map[string]string{}, log: o.Log, wait: sqsPollWait}
 	b.client = sqs.NewFromConfig(cfg, func(so *sqs.Options) {
+		so.HTTPClient = boundedAnswers{so.HTTPClient}
 		if endpoint != "" {
 			so.BaseEndpoint = aws.String(endpoint)
 		}
@@ -91,6 +94,17 @@ func openSQS(ctx context.Context, brokerURL string, o Options) (*sqsQueues, erro
 		b.queues[name] = base + "/" + strings.Trim(u.Path, "/") + "-" + name + ".fifo"
 	}
 	return b, nil
+}
+
+// boundedAnswers fails a response that is longer than sqsAnswerMax, where the SDK would read it to its end.
+type boundedAnswers struct{ sqs.HTTPClient }
+
+func (c boundedAnswers) Do(r *http.Request) (*http.Response, error) {
+	res, err := c.HTTPClient.Do(r)
+	if err == nil {
+		res.Body = http.MaxBytesReader(nil, res.Body, sqsAnswerMax)
+	}
+	return res, err
 }
 
 // regionOf reads sqs.<region>.amazonaws.com.

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/admin"
 )
 
@@ -38,15 +40,28 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		page.Error = fmt.Sprintf("Enter your name for the audit trail, at most %d characters.", actorMax)
 	default:
 		s.o.Log.Info("operator: signed in", "actor", page.Actor, "remote", r.RemoteAddr)
-		http.SetCookie(w, cookie(s.keys.seal(newSession(page.Actor, s.now()))))
+		http.SetCookie(w, cookie(r, s.keys.seal(newSession(page.Actor, s.now()))))
 		http.Redirect(w, r, page.Next, http.StatusSeeOther)
 		return
 	}
 	s.render(w, r, status, "login", "Sign in", page)
 }
 
+// logout ends the session in the database first: a cookie that was copied is worth nothing
+// then. Without a session there is none to end.
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, cookie(""))
+	if current, ok := sessionOf(r); ok {
+		err := s.o.Pool.OperatorSessionEnd(r.Context(), db.OperatorSessionEndParams{
+			Nonce: current.Nonce, Until: time.Unix(current.Until, 0),
+		})
+		if err != nil {
+			s.renderError(w, r, http.StatusServiceUnavailable, "You are still signed in.",
+				"The end of the session could not be recorded. Try again, or change ADMIN_TOKEN. "+errorText(err))
+			return
+		}
+		s.o.Log.Info("operator: signed out", "actor", current.Actor, "remote", r.RemoteAddr)
+	}
+	http.SetCookie(w, cookie(r, ""))
 	http.Redirect(w, r, "/operator/login", http.StatusSeeOther)
 }
 

@@ -125,6 +125,67 @@ func TestAccess(t *testing.T) {
 			"another token ends every session")
 	})
 
+	t.Run("SigningOutEndsTheSessionInEveryProcess", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, world.AdminToken)
+		d.Exec("INSERT INTO operator_sessions_ended VALUES ('long ago', now() - interval '1 second')")
+		ada, grace := d.signedIn(t, "Ada"), d.signedIn(t, "Grace")
+		at, err := url.Parse(d.PageURL + "/operator")
+		require.NoError(t, err)
+		copied := ada.client.Jar.Cookies(at)[0].String()
+		form := url.Values{"csrf": {ada.get("/operator").field("csrf")}}
+		other := d.person(t)
+		other.url = d.ServePage(t, d.URL, world.AdminToken)
+		require.Equal(t, "/operator", other.get("/operator", "Cookie", copied).path)
+
+		require.Equal(t, "/operator/login", ada.post("/operator/logout", form).path)
+		for _, p := range []*person{d.person(t), other} {
+			require.Equal(t, "/operator/login", p.get("/operator", "Cookie", copied).path, "a cookie that was copied before")
+			require.Equal(t, http.StatusUnauthorized, p.post("/operator/act", form, "Cookie", copied).status)
+		}
+		require.Equal(t, "/operator", grace.get("/operator").path, "other sessions go on")
+		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_sessions_ended"), "what has expired is forgotten")
+
+		again := d.signedIn(t, "Ada")
+		require.Equal(t, "/operator", again.get("/operator").path)
+		form.Set("csrf", again.get("/operator").field("csrf"))
+		release := d.LockTable("operator_sessions_ended")
+		require.Equal(t, http.StatusServiceUnavailable, again.get("/operator/actions").status,
+			"whether it has ended cannot be read")
+		release()
+		require.Equal(t, "/operator/login", again.post("/operator/logout", form).path)
+	})
+
+	t.Run("WrongTokensAreLimited", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, world.AdminToken)
+		ada, p := d.signedIn(t, "Ada"), d.person(t)
+		try := func(token string) page {
+			return p.post("/operator/login", url.Values{"actor": {"eve"}, "token": {token}}, "X-Forwarded-For", token)
+		}
+		refused := 0
+		for i := range 15 {
+			if a := try(fmt.Sprint("guess", i)); a.status == http.StatusTooManyRequests {
+				require.Equal(t, "10", a.header.Get("Retry-After"))
+				require.Contains(t, a.says(), "Too many wrong tokens from this address")
+				refused++
+			}
+		}
+		require.Positive(t, refused)
+		require.Equal(t, http.StatusOK, ada.get("/operator").status, "sessions that exist go on")
+	})
+
+	t.Run("TheCookieIsSecureBehindTLS", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, world.AdminToken)
+		p := d.person(t)
+		p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		form := url.Values{"actor": {"Ada"}, "token": {world.AdminToken}}
+		require.Contains(t, p.post("/operator/login", form, "X-Forwarded-Proto", "https").header.Get("Set-Cookie"), "; Secure")
+		require.NotContains(t, p.post("/operator/login", form).header.Get("Set-Cookie"), "Secure",
+			"a browser would not keep it on http://127.0.0.1")
+	})
+
 	t.Run("EveryResponseHasSecurityHeaders", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")

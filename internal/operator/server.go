@@ -192,6 +192,22 @@ func (s *Server) signedIn(w http.ResponseWriter, r *http.Request, next http.Hand
 		s.renderError(w, r, http.StatusUnauthorized, "You are not signed in.",
 			"No action was taken. Sign in and submit the form again.")
 		return
+	}
+	// A session may have been signed out in another process. If that cannot be read, nothing may be shown or done.
+	ended, err := s.o.Pool.OperatorSessionEnded(r.Context(), current.Nonce)
+	switch {
+	case err != nil:
+		s.renderError(w, r, http.StatusServiceUnavailable, "Your session could not be checked.",
+			"No action was taken. "+errorText(err))
+		return
+	case ended && r.Method == http.MethodGet:
+		http.SetCookie(w, cookie(r, ""))
+		http.Redirect(w, r, "/operator/login", http.StatusSeeOther)
+		return
+	case ended:
+		s.renderError(w, r, http.StatusUnauthorized, "You are signed out.",
+			"No action was taken. Sign in and submit the form again.")
+		return
 	case r.Method == http.MethodPost && !s.keys.csrfValid(current, r.PostFormValue("csrf")):
 		s.renderError(w, r, http.StatusForbidden, "This form belongs to another session.",
 			"No action was taken. Go back, reload the page and submit the form again.")

@@ -82,10 +82,12 @@ func (k sessionKeys) csrfValid(s session, given string) bool {
 	return hmac.Equal([]byte(k.csrfToken(s)), []byte(given))
 }
 
-// cookie returns the session's cookie; with an empty value, one that deletes it.
-func cookie(value string) *http.Cookie {
-	c := &http.Cookie{ //nolint:gosec // not Secure: the admin address serves HTTP, on loopback or through a tunnel
-		Name: cookieName, Value: value, Path: "/operator", HttpOnly: true,
+// cookie returns the session's cookie; with an empty value, one that deletes it. Behind
+// TLS it is Secure, so that a browser never sends it over a connection that others
+// can read. Without, on loopback or through a tunnel, a browser would not keep such a one.
+func cookie(r *http.Request, value string) *http.Cookie {
+	c := &http.Cookie{
+		Name: cookieName, Value: value, Path: "/operator", HttpOnly: true, Secure: admin.OverTLS(r),
 		SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLasts.Seconds()),
 	}
 	if value == "" {

@@ -75,6 +75,11 @@ INSERT INTO operator_actions (id, outcome, result)
 			accepted: []string{`UPDATE operator_actions SET outcome = 'done', result = 'resumed' WHERE outcome IS NULL`},
 		},
 		{
+			table: "operator_sessions_ended", name: "operator_sessions_ended_pkey", rule: "a session ends once",
+			refused:  []string{`INSERT INTO operator_sessions_ended VALUES ('n', now()), ('n', now())`},
+			accepted: []string{`INSERT INTO operator_sessions_ended VALUES ('n', now()), ('o', now())`},
+		},
+		{
 			table: "operator_actions", name: "action_is_never_deleted", rule: "an action is never deleted",
 			refused: []string{
 				`DELETE FROM operator_actions WHERE outcome IS NULL`,

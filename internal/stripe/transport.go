@@ -67,9 +67,41 @@ func (t oneAttempt) RoundTrip(r *http.Request) (*http.Response, error) {
 		x.header.Store(&res.Header)
 	}
 	if err == nil {
-		res.Body = withoutNUL(res.Body)
+		res.Body = withoutNUL(bounded(res.Body, answerMax))
 	}
 	return res, err
+}
+
+// answerMax is the length of a response that is read, after decompression. A page of a hundred objects with all the
+// metadata that Stripe allows has a third of it.
+const answerMax = 16 << 20
+
+// errAnswerTooLong is the end of a longer response. What the call did is then unknown, as after a lost connection.
+var errAnswerTooLong = fmt.Errorf("the response is longer than %d bytes", answerMax)
+
+// bounded is a body that fails after limit bytes, in place of one that fills the memory.
+func bounded(body io.ReadCloser, limit int64) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{&boundedReader{body, limit}, body}
+}
+
+type boundedReader struct {
+	next io.Reader
+	left int64
+}
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if int64(len(p)) > b.left+1 { // one more, to see whether there is more
+		p = p[:b.left+1]
+	}
+	n, err := b.next.Read(p)
+	if int64(n) > b.left {
+		n, err = int(b.left), errAnswerTooLong
+	}
+	b.left -= int64(n)
+	return n, err
 }
 
 // withoutNUL is a response without U+0000, which JSON has a way to write, and

@@ -23,7 +23,8 @@ var attacks = []attack{
 	malformedBodies, malformedKeys, cardNumbers, hostilePaths,
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,
-	secretsInOutputs,
+	secretsInOutputs, signedOutSession, escapesInTerminal,
+	foreignProfiles, guessedTokens, // last: they use up the tries of the address from which the others sign in
 }
 
 // errDidNotHold is wrapped in the error of an attack that succeeded. Any other error means that it could not be tried.

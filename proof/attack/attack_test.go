@@ -60,7 +60,7 @@ func TestAttacksSucceedWhereNothingStopsThem(t *testing.T) {
 		*who = tenant{id, client{base: open.URL, key: key}}
 	}
 	needsAService := []string{ // which makes what they look at
-		"replayed webhook", "scripts in text", "secrets in outputs", "slow clients",
+		"replayed webhook", "scripts in text", "secrets in outputs", "slow clients", "escapes in the terminal",
 	}
 	for _, a := range attacks {
 		if slices.Contains(needsAService, a.name) {

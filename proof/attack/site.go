@@ -33,6 +33,7 @@ type site struct {
 	api      *process.API
 	pool     *postgres.Pool
 	database string
+	stripe   string // base URL of the simulator
 	victim   tenant
 	attacker tenant
 	owned    owned
@@ -78,6 +79,7 @@ func open(ctx context.Context, say func(string, ...any)) (_ *site, err error) {
 		return nil, err
 	}
 	s.Later(events.Close)
+	s.stripe = stripe
 	s.api = &process.API{Child: process.Child{Name: "API process", Program: program, Args: []string{"serve"},
 		Group: s.Group, Log: s.Log, Env: []string{
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + s.database,

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+)
+
+// forTerminal is text from outside as a terminal may show it. A tenant or a customer chooses metadata and references,
+// and Stripe and the database quote them in errors. An escape sequence in one could overwrite the line above, which
+// says that something is wrong, and a bidirectional control could reorder it. So what is not printable is escaped, as
+// in a literal of Go.
+func forTerminal(s string) string {
+	if strings.IndexFunc(s, unprintable) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s { // a byte that is not UTF-8 is U+FFFD
+		switch {
+		case !unprintable(r):
+			b.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+
+// printJSON prints one line. Its values are the same as without the escapes: JSON has its own, of which the encoder uses
+// only those that it must.
+func printJSON(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, r := range string(text) {
+		switch {
+		case !unprintable(r):
+			b.WriteRune(r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default: // two surrogates
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		}
+	}
+	_, err = fmt.Fprintln(w, b.String())
+	return err
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/postgres"
+)
+
+// hostile is text that a terminal would obey: it moves the cursor up and clears the line, sets the title, and is read
+// from right to left.
+const hostile = "a\x1b[1A\x1b[2K\x1b]0;ok\x07\u009b2J\u202eb\r\x7f\U000e0041c"
+
+func TestForTerminal(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, `a\x1b[1A\x1b[2K\x1b]0;ok\x07\u009b2J\u202eb\x0d\x7f\U000e0041c`, forTerminal(hostile))
+	require.Equal(t, "Zoë 日本 🙂 x", forTerminal("Zoë 日本 🙂 x"), "text of people is not changed")
+	require.Equal(t, `a\x0ab`, forTerminal("a\nb"), "one line stays one")
+}
+
+// TestAuditEscapesWhatCameFromOutside: Stripe's metadata is in the rows of its comparison.
+func TestAuditEscapesWhatCameFromOutside(t *testing.T) {
+	t.Parallel()
+	report := auditReport{
+		Checks: []auditCheck{{"I8e", "no payment at Stripe is missing here", 1,
+			[]postgres.Violation{{Subject: "ten_" + hostile, Detail: hostile}}}},
+		MoneyDrift: []auditDrift{{hostile, 5}},
+	}
+	var table, asJSON bytes.Buffer
+	require.NoError(t, report.print(&table))
+	require.NoError(t, printJSON(&asJSON, report))
+	for _, out := range []string{table.String(), asJSON.String()} {
+		for _, r := range out {
+			require.True(t, r == '\n' || !unprintable(r), "%q in %q", r, out)
+		}
+	}
+	require.Contains(t, table.String(), `ten_a\x1b[1A`)
+	var read auditReport
+	require.NoError(t, json.Unmarshal(asJSON.Bytes(), &read))
+	require.Equal(t, report.Checks, read.Checks, "JSON has the same values")
+}
+
+// TestErrorsAreEscaped: a server quotes the value that it refuses.
+func TestErrorsAreEscaped(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, `invalid input "\x1b[2K" twice`, oneLine(errors.New("invalid input\n \"\x1b[2K\"  twice")))
+}
