@@ -154,7 +154,7 @@ var words = map[string][]string{
 	"kafka":     {"kafka"},
 	"sqs":       {"sqs"},
 	"proof": {
-		"-C proof", "the demo", "profile demo", "TestObserve", ".ci/run fuzz", "soak", "nightly", "need_tools", "speak_sql",
+		"-C proof", "the demo", "profile demo", "TestObserve", ".ci/run fuzz", "soak", "nightly", "need_tools", "need_containers",
 	},
 }
 
