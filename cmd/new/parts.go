@@ -198,5 +198,8 @@ var parts = []part{
 	},
 }
 
-// never is left out of every starter: what makes starters, and this project's own history.
-var never = []string{"cmd/new/", "docs/starter.md", "CHANGELOG.md"}
+// never is left out of every starter: what makes starters, and this project's own history, owners and forms.
+var never = []string{
+	"cmd/new/", "docs/starter.md", "CHANGELOG.md", ".github/CODEOWNERS", ".github/ISSUE_TEMPLATE/",
+	".github/pull_request_template.md",
+}
