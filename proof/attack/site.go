@@ -34,6 +34,7 @@ type site struct {
 	pool     *postgres.Pool
 	database string
 	stripe   string // base URL of the simulator
+	broker   string
 	victim   tenant
 	attacker tenant
 	owned    owned
@@ -80,10 +81,11 @@ func open(ctx context.Context, say func(string, ...any)) (_ *site, err error) {
 	}
 	s.Later(events.Close)
 	s.stripe = stripe
+	s.broker = "nats://" + events.(interface{ Addr() string }).Addr()
 	s.api = &process.API{Child: process.Child{Name: "API process", Program: program, Args: []string{"serve"},
 		Group: s.Group, Log: s.Log, Env: []string{
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + s.database,
-			"BROKER_URL=nats://" + events.(interface{ Addr() string }).Addr(),
+			"BROKER_URL=" + s.broker,
 			"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
 			"STRIPE_WEBHOOK_SECRET=" + webhookSecret, "ADMIN_TOKEN=" + adminToken,
 		}}}

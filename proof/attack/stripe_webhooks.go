@@ -134,8 +134,12 @@ var replayedWebhook = attack{
 
 // settled waits until a query counts one.
 func (s *site) settled(ctx context.Context, query string) error {
+	return s.settledWithin(ctx, 10*time.Second, query)
+}
+
+func (s *site) settledWithin(ctx context.Context, within time.Duration, query string) error {
 	var n int
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err := s.pool.Raw().QueryRow(ctx, query).Scan(&n); err != nil || n == 1 {
 			return err
 		}
