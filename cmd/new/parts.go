@@ -187,6 +187,7 @@ var parts = []part{
 		},
 		paths: []string{
 			"proof/", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
+			"tools/sbom.mod", "tools/sbom.sum", "tools/vuln.mod", "tools/vuln.sum",
 			"deploy/doc.go", "deploy/files.go",
 			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.
 			"docs/adr/", "docs/checklist.md", "docs/glossary.md", "docs/guarantees.md", "docs/img/",
