@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -48,6 +49,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if getenv("GOGC") == "" && !strings.HasPrefix(c.BrokerURL, "embedded:") {
 		debug.SetGCPercent(gcPercent)
 	}
+	limitMemory(getenv, os.DirFS("/"))
 	// The database is required at the start, the broker is not: without the one nothing can be accepted, without the
 	// other events wait in the outbox.
 	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{}, log)

@@ -2,6 +2,8 @@ package http_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -137,4 +139,24 @@ func TestRefusedKeyIsCached(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, ask(t.Context()))
 	require.Eventually(t, func() bool { return ask(t.Context()) == http.StatusInternalServerError },
 		20*time.Second, 50*time.Millisecond, "the refusal is forgotten")
+}
+
+// TestUnsignedWebhookIsNotRead: without a signature that could be of now, the service does not wait for the body.
+func TestUnsignedWebhookIsNotRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, signature := range []string{"", "t=1,v1=00", "t=x,v1=00", "v1=00", "t=" + fmt.Sprint(time.Now().Unix())} {
+		body, never := io.Pipe()
+		t.Cleanup(func() { _ = never.Close() })
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		req, err := http.NewRequestWithContext(ctx, "POST", b.url+"/v1/webhooks/stripe", body)
+		require.NoError(t, err)
+		req.ContentLength = 512 << 10
+		req.Header.Set("Stripe-Signature", signature)
+		res, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err, "%q", signature)
+		require.Equal(t, http.StatusBadRequest, res.StatusCode, "%q", signature)
+		require.NoError(t, res.Body.Close())
+		cancel()
+	}
 }

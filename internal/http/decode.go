@@ -32,8 +32,13 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	if r.ContentLength <= most { // Otherwise it is refused without reading it.
 		_, err = body.ReadFrom(http.MaxBytesReader(w, r.Body, most))
 	}
-	var over *http.MaxBytesError
+	var (
+		over    *http.MaxBytesError
+		refused *problem
+	)
 	switch {
+	case errors.As(err, &refused):
+		return nil, refused
 	case errors.As(err, &over):
 		return nil, &problem{
 			code: codePayloadTooLarge, detail: fmt.Sprintf("The body may have at most %d bytes.", most),

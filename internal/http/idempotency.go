@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"math/rand/v2"
 	"net/http"
 	"sort"
 	"strconv"
@@ -128,11 +127,17 @@ func (s *Server) execute(
 	ctx context.Context, r idempotency.Request, wait time.Duration, gone <-chan struct{},
 ) (idempotency.Answer, idempotency.State, error) {
 	began, begun := time.Now(), false // begun: by this request or by another with the key
+	var waited *idempotency.Found     // what another request found that waited for the same
 	for range roundsMax {
 		// This reads without a lock. It only selects the branch; the claim is the INSERT or
 		// UPDATE in work, which at most one of two equal requests succeeds in.
-		found, err := s.lookup(ctx, r, begun)
-		if err != nil {
+		var (
+			found idempotency.Found
+			err   error
+		)
+		if waited != nil {
+			found = *waited
+		} else if found, err = s.lookup(ctx, r, begun); err != nil {
 			return idempotency.Answer{}, found.State, truthful(err, begun)
 		}
 		begun = begun || found.State != idempotency.Fresh
@@ -145,7 +150,8 @@ func (s *Server) execute(
 		case idempotency.Expired:
 			err = s.expired(found.ResourceID)
 		case idempotency.InFlight:
-			if s.waitFor(ctx, r, began.Add(wait), gone) {
+			again := false
+			if waited, again = s.waitFor(ctx, r, began.Add(wait), gone); again {
 				continue
 			}
 			err = inProgress("The first request with this key is still in progress.", found.RetryAfter)
@@ -267,29 +273,6 @@ func (s *Server) outcome(
 	}
 	s.o.Keys.Count(r.Operation, found.State)
 	return found.Answer, found.State, nil
-}
-
-// waitFor polls until the first request with a key has finished, and reports whether the
-// caller should look the key up again. Between polls it holds no database connection, so
-// that waiting duplicates cannot exhaust the pool that the first request needs.
-func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.Time, gone <-chan struct{}) bool {
-	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
-		left := time.Until(until)
-		if left <= 0 {
-			return false
-		}
-		select {
-		case <-time.After(min(left, pause+time.Duration(rand.Int64N(int64(pause/4)+1)))):
-		case <-ctx.Done():
-			return false
-		case <-gone: // No client may be left to wait for; one that has closed only its sending side gets 409 at once.
-			return false
-		}
-		found, err := s.o.Keys.Lookup(ctx, r)
-		if err != nil || found.State != idempotency.InFlight {
-			return true
-		}
-	}
 }
 
 // inProgress is retryable, and that matters: a client that gave up here would not know

@@ -67,7 +67,9 @@ type Server struct {
 	o        Options
 	auth     *authenticator
 	limits   tenantLimits
+	waiters  *waiters
 	webhooks *inbox.Intake
+	unsigned atomic.Int64 // bytes of webhooks whose signature is not checked yet
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	handler  http.Handler
@@ -89,6 +91,7 @@ func NewServer(o Options) *Server {
 		o:        o,
 		auth:     newAuthenticator(o.Pool, atLeastASecond(o.Within)),
 		limits:   newTenantLimits(o.RateLimit),
+		waiters:  newWaiters(),
 		webhooks: inbox.NewIntake(o.Pool),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
 			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),

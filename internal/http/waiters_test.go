@@ -116,3 +116,55 @@ func TestWorkFitsItsLease(t *testing.T) {
 	require.LessOrEqual(t, left, within)
 	require.Greater(t, left, within/2)
 }
+
+// TestManyWaitersOnOneKey: more clients wait than a tenant may have waiting. Nobody works twice, those that waited get
+// the response, and the rest are told at once that the key is in use.
+func TestManyWaitersOnOneKey(t *testing.T) {
+	t.Parallel()
+	const clients, most = 300, 256
+	hold := make(chan struct{})
+	runs := 0
+	b := setup(t, func(o *httpapi.Options) {
+		o.Operations = maps.Clone(o.Operations)
+		pay := o.Operations[payments.CreatePayment]
+		run := pay.Run
+		pay.Run = func(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+			runs++
+			<-hold
+			return run(ctx, c)
+		}
+		o.Operations[payments.CreatePayment] = pay
+	})
+	body := `{"order_id":"` + b.order("order") + `","payment_method":"pm_card_visa"}`
+	statuses := make(chan answer, clients+1)
+	ask := func() {
+		a, err := b.try(context.Background(), "POST", "/v1/payments", body, "Idempotency-Key", "k", "Prefer", "wait=10")
+		if err != nil {
+			t.Error(err)
+		}
+		statuses <- a
+	}
+	go ask()
+	require.Eventually(t, func() bool {
+		var n int
+		err := b.pool.Raw().QueryRow(context.Background(), "SELECT count(*) FROM idempotency_keys WHERE key = 'k'").Scan(&n)
+		return err == nil && n == 1
+	}, 20*time.Second, 10*time.Millisecond)
+	for range clients {
+		go ask()
+	}
+	for range clients - most {
+		require.Equal(t, "idempotency-key-in-flight", (<-statuses).code())
+	}
+	close(hold)
+	replayed := 0
+	for range most + 1 {
+		a := <-statuses
+		require.Equal(t, http.StatusCreated, a.status, a.body)
+		if a.header.Get("Idempotent-Replayed") != "" {
+			replayed++
+		}
+	}
+	require.Equal(t, most, replayed)
+	require.Equal(t, 1, runs)
+}

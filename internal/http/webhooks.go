@@ -2,7 +2,9 @@ package http
 
 import (
 	"errors"
+	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"example.com/payonce/internal/idempotency"
@@ -15,7 +17,9 @@ import (
 
 const (
 	webhookMax   = 1 << 20
-	webhookRetry = time.Minute // Stripe has its own schedule; this is for people who read the response.
+	unsignedMax  = 32 << 20        // of all bodies whose signature is not checked yet
+	unsignedTime = 5 * time.Second // in which such a body must arrive
+	webhookRetry = time.Minute     // Stripe has its own schedule; this is for people who read the response.
 )
 
 // webhooksPart is the only POST without an Idempotency-Key: Stripe sends none, and the id of
@@ -39,18 +43,16 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	body, err := readBody(w, r, webhookMax)
-	if err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	// The signature covers the raw bytes, so it is checked before anything is decoded.
-	if err := stripe.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
+	body, err := s.readSigned(w, r)
+	if errors.Is(err, stripe.ErrBadWebhook) {
 		s.badSignatures.Inc()
 		s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
-		s.refuse(w, r, &problem{
+		err = &problem{
 			code: codeInvalidSignature, detail: "The signature does not match the body, or is older than five minutes.",
-		})
+		}
+	}
+	if err != nil {
+		s.refuse(w, r, err)
 		return
 	}
 	event, err := stripe.ReadWebhook(body)
@@ -80,3 +82,48 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	}
 	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"received":true}`)})
 }
+
+// errTooManyBodies is for a webhook that would exceed unsignedMax.
+var errTooManyBodies = &problem{
+	code: codeUnavailable, detail: "Too many webhooks are being received. This one was not stored.",
+	retryAfter: webhookRetry,
+}
+
+// readSigned reads a body and checks its signature. Anybody can send one, so before that is done all of them together
+// have a limit, and without a signature that could be of now none is read.
+func (s *Server) readSigned(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	header := r.Header.Get("Stripe-Signature")
+	if r.ContentLength <= webhookMax { // A larger one is refused unread, as too large.
+		if err := stripe.CheckWebhookHeader(header); err != nil {
+			return nil, err
+		}
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unsignedTime)) // A recorder in a test has none.
+	unsigned := &unsignedBody{ReadCloser: r.Body, all: &s.unsigned}
+	defer unsigned.release()
+	r.Body = unsigned
+	body, err := readBody(w, r, webhookMax)
+	if err != nil {
+		return nil, err
+	}
+	// The signature covers the raw bytes, so it is checked before anything is decoded.
+	return body, stripe.VerifyWebhook(body, header, s.o.WebhookSecrets)
+}
+
+// unsignedBody counts what it has read in the sum of all.
+type unsignedBody struct {
+	io.ReadCloser
+	all  *atomic.Int64
+	mine int64
+}
+
+func (b *unsignedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.mine += int64(n)
+	if b.all.Add(int64(n)) > unsignedMax {
+		return 0, errTooManyBodies
+	}
+	return n, err
+}
+
+func (b *unsignedBody) release() { b.all.Add(-b.mine) }

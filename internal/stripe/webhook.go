@@ -17,6 +17,16 @@ var ErrBadWebhook = errors.New("not a signed event of Stripe's")
 // webhookTolerance is how old a webhook's signature may be, Stripe's own default.
 const webhookTolerance = 300 * time.Second
 
+// CheckWebhookHeader checks what can be checked of a Stripe-Signature before the body is read: its form and its time.
+// ErrBadWebhook: no body could match it.
+func CheckWebhookHeader(header string) error {
+	why := webhook.ValidatePayloadWithTolerance(nil, header, "", webhookTolerance)
+	if why == nil || errors.Is(why, webhook.ErrNoValidSignature) && strings.Contains(header, "v1=") {
+		return nil // Only the body can tell.
+	}
+	return fmt.Errorf("%w: %w", ErrBadWebhook, why)
+}
+
 // VerifyWebhook checks the signature of the raw body against each secret; there are
 // several while one is being rolled. ErrBadWebhook: it matches none, or is too old.
 func VerifyWebhook(body []byte, header string, secrets []string) error {
