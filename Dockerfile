@@ -21,7 +21,11 @@ COPY cmd/api cmd/api
 COPY db db
 COPY deploy/healthcheck deploy/healthcheck
 COPY internal internal
-RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/api ./deploy/healthcheck
+# What `api version` prints: the repository is not in the context.
+ARG VERSION=
+ARG COMMIT=
+RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
+    -o /out/ ./cmd/api ./deploy/healthcheck
 
 # The broker with a health check: its own image has the server and nothing else,
 # no shell and no curl.

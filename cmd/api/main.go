@@ -90,6 +90,7 @@ func commands() []command {
 		command{
 			"relay replay", "-since 2h", "send published events again, for a broker that lost its log", relayReplay,
 		},
+		command{"version", "", "print the version, the commit, the version of Go and the schema's", printVersion},
 		command{"healthcheck", "", "report whether the service on this machine is ready", healthcheck},
 		command{"help", "", "print this text", help},
 	)
@@ -103,6 +104,8 @@ func dispatch(ctx context.Context, cli cli, args []string) error {
 	switch args[0] {
 	case "-h", "-help", "--help":
 		args[0] = "help"
+	case "-version", "--version":
+		args[0] = "version"
 	}
 	for _, c := range commands() {
 		words := strings.Fields(c.name)

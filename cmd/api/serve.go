@@ -148,6 +148,7 @@ func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 func newMetrics(pool *postgres.Pool) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	readBuildInfo().register(r)
 	for name, value := range map[string]func() float64{
 		"payonce_pool_connections_in_use": func() float64 { return float64(pool.Stat().InUse) },
 		"payonce_pool_connections_idle":   func() float64 { return float64(pool.Stat().Idle) },

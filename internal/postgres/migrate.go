@@ -82,6 +82,19 @@ func (p *Pool) Migrations(ctx context.Context) ([]Migration, error) {
 	return list, nil
 }
 
+// SchemaVersion is the number of the last migration that this program has.
+func SchemaVersion() int64 {
+	names, err := fs.Glob(db.Migrations, "migrations/*.sql") // sorted by name, and so by number
+	if err != nil || len(names) == 0 {
+		panic("bug: the program has no migrations")
+	}
+	version, err := goose.NumericComponent(names[len(names)-1])
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return version
+}
+
 // CheckSchema returns ErrSchemaTooOld unless every migration has been applied. A newer schema is allowed: a rolling
 // deployment migrates before it replaces the old processes.
 func (p *Pool) CheckSchema(ctx context.Context) error {
