@@ -1,24 +1,36 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/payonce/db"
 )
 
-// A process that waits for the migrations of another one polls once a second, for five minutes.
 const (
-	lockPeriodSeconds = 1
-	lockRounds        = 300
+	// A statement that changes a table waits until nobody uses it, and everybody who comes later waits behind it. So it
+	// waits for half a second, lets them pass, and tries again.
+	ddlLockTimeout = 500 * time.Millisecond
+	ddlPause       = time.Second
+	ddlWithin      = 5 * time.Minute
+
+	// A process polls for the migrations of another one to end. In a statement that waits it would hold a snapshot, for
+	// the end of which a concurrent index of the other one would wait.
+	migratorPoll   = time.Second
+	migratorWithin = 5 * time.Minute
+	// migratorLock is that of goose, which migrated before, so that a process of the former version waits, too.
+	migratorLock int64 = 4097083626
 )
 
 // ErrSchemaTooOld means that migrations are pending.
@@ -33,49 +45,46 @@ type Migration struct {
 	Version int64
 	Name    string
 	Applied bool
+
+	sql string
 }
 
-// Migrate applies pending migrations, each in its own transaction, under a lock that other starting processes wait for.
-// It returns those it applied.
-func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
-	var done []Migration
-	if err := p.ownSessions(ctx); err != nil {
-		return nil, fmt.Errorf("migrate: %w", err)
-	}
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockPeriodSeconds, lockRounds))
-	if err != nil {
-		return nil, err
-	}
-	err = p.withMigrations(func(g *goose.Provider) error {
-		results, err := g.Up(ctx)
-		for _, r := range results {
-			done = append(done, Migration{Version: r.Source.Version, Name: r.Source.Path, Applied: true})
-		}
+// Migrate applies pending migrations under a lock that other starting processes wait for, and returns those it applied.
+// Each runs in a transaction of its own, in which its locks are waited for briefly and again, so that requests go on.
+//
+// A migration whose statement is CREATE INDEX CONCURRENTLY or DROP INDEX CONCURRENTLY IF EXISTS has that statement
+// alone and runs outside a transaction. If its process exits before it is recorded, it runs again: an index that is
+// there is kept, one that is invalid is built anew.
+func (p *Pool) Migrate(ctx context.Context) (done []Migration, err error) {
+	err = p.alone(ctx, func(conn *pgx.Conn) error {
+		list, err := p.migrationsOn(ctx, conn)
 		if err != nil {
-			_, better := status(ctx, g)
-			err = cmp.Or(better, err)
+			return err
 		}
-		return err
-	}, goose.WithSessionLocker(locker))
+		for _, m := range list {
+			if m.Applied {
+				continue
+			}
+			if err := m.applyPatiently(ctx, conn); err != nil {
+				return fmt.Errorf("%s: %w", m.Name, err)
+			}
+			m.Applied = true
+			done = append(done, m)
+		}
+		return nil
+	})
 	if err != nil {
 		return done, fmt.Errorf("migrate: %w", err)
 	}
 	return done, nil
 }
 
-// Migrations lists every migration that this program contains, oldest first. It takes no lock: processes that start
-// together would wait for each other, a second each.
+// Migrations lists every migration that this program contains, oldest first, in one round trip. It takes no lock:
+// processes that start together would wait for each other.
 func (p *Pool) Migrations(ctx context.Context) ([]Migration, error) {
-	var list []Migration
-	err := p.withMigrations(func(g *goose.Provider) error {
-		applied, err := status(ctx, g)
-		for _, s := range applied {
-			list = append(
-				list, Migration{Version: s.Source.Version, Name: s.Source.Path, Applied: s.State == goose.StateApplied},
-			)
-		}
-		return err
-	})
+	ctx, cancel := context.WithTimeout(ctx, p.within)
+	defer cancel()
+	list, err := p.migrationsOn(ctx, p.pgx)
 	if err != nil {
 		return nil, fmt.Errorf("read the schema's version: %w", err)
 	}
@@ -84,15 +93,11 @@ func (p *Pool) Migrations(ctx context.Context) ([]Migration, error) {
 
 // SchemaVersion is the number of the last migration that this program has.
 func SchemaVersion() int64 {
-	names, err := fs.Glob(db.Migrations, "migrations/*.sql") // sorted by name, and so by number
-	if err != nil || len(names) == 0 {
-		panic("bug: the program has no migrations")
-	}
-	version, err := goose.NumericComponent(names[len(names)-1])
+	list, err := readMigrations(embedded())
 	if err != nil {
 		panic("bug: " + err.Error())
 	}
-	return version
+	return list[len(list)-1].Version
 }
 
 // CheckSchema returns ErrSchemaTooOld unless every migration has been applied. A newer schema is allowed: a rolling
@@ -110,20 +115,200 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-// status returns ErrOtherSchema if the database is ahead of this program and lacks one of its
+// migrationsOn returns ErrOtherSchema if the database is ahead of this program and lacks one of its
 // migrations all the same. A newer version of this program only adds migrations.
-func status(ctx context.Context, g *goose.Provider) ([]*goose.MigrationStatus, error) {
-	list, err := g.Status(ctx)
-	missing := func(s *goose.MigrationStatus) bool { return s.State != goose.StateApplied }
-	i := slices.IndexFunc(list, missing)
-	if err != nil || i < 0 || !slices.ContainsFunc(list, func(s *goose.MigrationStatus) bool { return !missing(s) }) {
-		return list, err
+func (p *Pool) migrationsOn(ctx context.Context, q interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}) ([]Migration, error) {
+	list, err := readMigrations(p.migrations)
+	if err != nil {
+		return nil, err
 	}
-	version, err := g.GetDBVersion(ctx)
-	if err == nil && version > list[len(list)-1].Source.Version {
-		err = fmt.Errorf("%w: it is at version %d, and %s is missing", ErrOtherSchema, version, list[i].Source.Path)
+	rows, _ := q.Query(ctx, // Its error is that of CollectRows. Not prepared: that would be another round trip.
+		"SELECT version_id, is_applied FROM goose_db_version ORDER BY id", pgx.QueryExecModeExec)
+	type state struct {
+		Version int64
+		Applied bool
 	}
-	return list, err
+	states, err := pgx.CollectRows(rows, pgx.RowToStructByPos[state])
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "42P01" { // undefined_table: a new database
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	applied, newest := map[int64]bool{}, int64(0)
+	for _, s := range states { // The last row of a version counts.
+		applied[s.Version] = s.Applied
+		if s.Applied {
+			newest = max(newest, s.Version)
+		}
+	}
+	missing := ""
+	for i := range list {
+		if list[i].Applied = applied[list[i].Version]; !list[i].Applied && missing == "" {
+			missing = list[i].Name
+		}
+	}
+	if missing != "" && newest > list[len(list)-1].Version {
+		return nil, fmt.Errorf("%w: it is at version %d, and %s is missing", ErrOtherSchema, newest, missing)
+	}
+	return list, nil
+}
+
+// readMigrations reads the files NUMBER_NAME.sql, in goose's format: the part before "-- +goose Down".
+func readMigrations(files fs.FS) ([]Migration, error) {
+	names, err := fs.Glob(files, "*.sql")
+	if err != nil || len(names) == 0 {
+		return nil, errors.Join(err, errors.New("this program contains no migrations"))
+	}
+	var list []Migration
+	for _, name := range names {
+		number, _, _ := strings.Cut(name, "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("the name of migration %s does not begin with a number: %w", name, err)
+		}
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, err
+		}
+		up, _, _ := strings.Cut(string(text), "-- +goose Down")
+		list = append(list, Migration{Version: version, Name: name, sql: up})
+	}
+	slices.SortFunc(list, func(a, b Migration) int { return int(a.Version - b.Version) })
+	return list, nil
+}
+
+// alone runs fn on a session that no other migrating process has the like of.
+func (p *Pool) alone(ctx context.Context, fn func(*pgx.Conn) error) error {
+	if err := p.ownSessions(ctx); err != nil {
+		return err
+	}
+	// It has a separate connection: a migration may read a table of any size, which no statement of a request may.
+	config := p.pgx.Config().ConnConfig
+	config.RuntimeParams["statement_timeout"], config.RuntimeParams["lock_timeout"] = "0", ms(ddlLockTimeout)
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() { // which ends the lock
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	for until := time.Now().Add(migratorWithin); ; {
+		var locked bool
+		if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", migratorLock).Scan(&locked); err != nil {
+			return err
+		}
+		if locked {
+			break
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("another process has been migrating for %s", migratorWithin)
+		}
+		if err := pause(ctx, migratorPoll); err != nil {
+			return err
+		}
+	}
+	// The table is goose's, so that what goose has migrated is taken over, and the former version can still read it.
+	if _, err := conn.Exec(ctx, `CREATE TABLE IF NOT EXISTS goose_db_version (
+		id integer PRIMARY KEY GENERATED BY DEFAULT AS IDENTITY, version_id bigint NOT NULL,
+		is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now())`); err != nil {
+		return err
+	}
+	return fn(conn)
+}
+
+// applyPatiently tries again while the migration's locks are held by others.
+func (m Migration) applyPatiently(ctx context.Context, conn *pgx.Conn) error {
+	for until := time.Now().Add(ddlWithin); ; {
+		err := m.apply(ctx, conn)
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || refused.Code != "55P03" && refused.Code != "40P01" || // lock_not_available, deadlock
+			time.Now().After(until) {
+			return err
+		}
+		slog.WarnContext(ctx, "a migration waits for a lock; requests go on", "migration", m.Name, "error", err)
+		if err := pause(ctx, ddlPause); err != nil {
+			return err
+		}
+	}
+}
+
+const recordMigration = "INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true)"
+
+func (m Migration) apply(ctx context.Context, conn *pgx.Conn) error {
+	if statement := m.concurrent(); statement != "" {
+		if err := applyConcurrently(ctx, conn, statement); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, recordMigration, m.Version)
+		return err
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := conn.PgConn().Exec(ctx, m.sql).ReadAll(); err != nil { // any number of statements
+			return err
+		}
+		_, err := tx.Exec(ctx, recordMigration, m.Version)
+		return err
+	})
+}
+
+var (
+	sqlComment       = regexp.MustCompile(`(?m)--.*$`)
+	concurrently     = regexp.MustCompile(`(?i)\bINDEX\s+CONCURRENTLY\b`)
+	createConcurrent = regexp.MustCompile(`(?i)^CREATE\s+(?:UNIQUE\s+)?INDEX\s+CONCURRENTLY\s+(\w+)\s+ON\s[^;]*;?$`)
+	dropConcurrent   = regexp.MustCompile(`(?i)^DROP\s+INDEX\s+CONCURRENTLY\s+IF\s+EXISTS\s+\w+\s*;?$`)
+)
+
+// concurrent returns the migration's one statement if that builds or drops an index without a lock. A file that has more
+// than that runs as a transaction, where PostgreSQL refuses it.
+func (m Migration) concurrent() string {
+	text := strings.TrimSpace(sqlComment.ReplaceAllString(m.sql, ""))
+	if concurrently.MatchString(text) && (createConcurrent.MatchString(text) || dropConcurrent.MatchString(text)) {
+		return text
+	}
+	return ""
+}
+
+// applyConcurrently waits for every transaction that is older than itself, and nothing waits for it, so its locks have
+// no timeout.
+func applyConcurrently(ctx context.Context, conn *pgx.Conn, statement string) error {
+	if _, err := conn.Exec(ctx, "SET lock_timeout = 0"); err != nil {
+		return err
+	}
+	if name := createConcurrent.FindStringSubmatch(statement); name != nil {
+		var valid bool
+		err := conn.QueryRow(ctx, "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", name[1]).Scan(&valid)
+		switch {
+		case err == nil && valid: // It was built, and its process exited before it was recorded.
+			statement = ""
+		case err == nil: // Its process exited while it was built.
+			_, err = conn.Exec(ctx, "DROP INDEX CONCURRENTLY "+name[1])
+		}
+		if err != nil && !errors.Is(err, ErrNoRows) {
+			return err
+		}
+	}
+	if statement != "" {
+		if _, err := conn.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+	}
+	_, err := conn.Exec(ctx, "SET lock_timeout = "+ms(ddlLockTimeout))
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // ownSessions returns an error if a session's lock could end up in another session.
@@ -140,23 +325,8 @@ func (p *Pool) ownSessions(ctx context.Context) error {
 	return err
 }
 
-func (p *Pool) withMigrations(fn func(*goose.Provider) error, options ...goose.ProviderOption) error {
-	sub, err := fs.Sub(db.Migrations, "migrations")
-	if err != nil {
-		return err
-	}
-	// database/sql silently repeats a statement whose connection was lost. Every migration runs in a transaction, where
-	// the repetition finds a new, empty one and fails; so no migration may be marked NO TRANSACTION.
-	//
-	// They have separate connections: a migration may read a table of any size, which no statement of a request may.
-	// But it must not wait long for a lock, because all other statements would queue behind it.
-	config := p.pgx.Config().ConnConfig
-	config.RuntimeParams["statement_timeout"], config.RuntimeParams["lock_timeout"] = "0", ms(lockTimeout)
-	conn := stdlib.OpenDB(*config)
-	defer func() { _ = conn.Close() }()
-	g, err := goose.NewProvider(goose.DialectPostgres, conn, sub, options...)
-	if err != nil {
-		return err
-	}
-	return fn(g)
+// embedded are the migrations that this program contains.
+func embedded() fs.FS {
+	files, _ := fs.Sub(db.Migrations, "migrations") // never fails for a valid name
+	return files
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -57,7 +58,8 @@ type Pool struct {
 	lanes   *lanes
 	within  time.Duration // bounds the wait for one response
 
-	readOnly bool
+	readOnly   bool
+	migrations fs.FS
 }
 
 // Options of Open. The zero value is the service's.
@@ -70,6 +72,8 @@ type Options struct {
 	Statement time.Duration
 	// ReadOnly accepts a server that cannot be written to, for commands that only read.
 	ReadOnly bool
+	// Migrations are what Migrate applies; default those that the program contains.
+	Migrations fs.FS
 }
 
 // Open makes the pool. It does not connect: a service that starts before its database responds with 503 until it can
@@ -127,7 +131,10 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		hot.ConnConfig.RuntimeParams["statement_timeout"] = ms(statement / batchShare)
 	}
 	within := statement + responseSlack
-	p := &Pool{within: within, lanes: &lanes{within: within}, readOnly: o.ReadOnly}
+	p := &Pool{within: within, lanes: &lanes{within: within}, readOnly: o.ReadOnly, migrations: o.Migrations}
+	if p.migrations == nil {
+		p.migrations = embedded()
+	}
 	if p.pgx, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", err)
 	}

@@ -86,40 +86,6 @@ func TestTablesKeepWhatTheyHold(t *testing.T) {
 	require.Greater(t, tables, 10)
 }
 
-// TestMigrationsTakeTheirTime: an index on a table of years takes longer than any
-// statement of a request may, and a service that cannot be migrated cannot be
-// upgraded. Here it is a name that somebody else is about to take which lets one wait.
-func TestMigrationsTakeTheirTime(t *testing.T) {
-	t.Parallel()
-	dsn := dbtest.Empty(t)
-	other, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 2})
-	require.NoError(t, err)
-	defer other.Close()
-	tx, err := other.Raw().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `CREATE TABLE tenants (id integer)`)
-	require.NoError(t, err)
-
-	pool, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 2, Statement: time.Second})
-	require.NoError(t, err)
-	defer pool.Close()
-	migrated := make(chan error, 1)
-	go func() {
-		_, err := pool.Migrate(t.Context())
-		migrated <- err
-	}()
-	require.Eventually(t, func() bool {
-		var waits int
-		err := other.Raw().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock'
-			AND query_start < clock_timestamp() - interval '1500 ms'`).Scan(&waits)
-		return err == nil && waits == 1 || len(migrated) > 0
-	}, 30*time.Second, 20*time.Millisecond)
-	require.NoError(t, tx.Rollback(t.Context()))
-	require.NoError(t, <-migrated)
-	require.NoError(t, pool.CheckSchema(t.Context()))
-}
-
 // TestPoolSizeIsThatOfTheURL: on a larger machine the default is too few, and
 // an operator who says so must not be ignored.
 func TestPoolSizeIsThatOfTheURL(t *testing.T) {
