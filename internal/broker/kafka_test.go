@@ -66,3 +66,14 @@ func (p *kafkaPlace) raw(t *testing.T, body string) {
 		client.ProduceSync(t.Context(), &kgo.Record{Topic: "payonce.events", Value: []byte(body)}).FirstErr(),
 	)
 }
+
+// TestLongAnswersOfKafkaAreNotRead: the client has a limit of its own, a hundred megabytes without one of ours.
+func TestLongAnswersOfKafkaAreNotRead(t *testing.T) {
+	t.Parallel()
+	b, err := openKafka("kafka://127.0.0.1:1/payonce", Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	require.EqualValues(t, kafkaAnswerMax, b.producer.OptValue(kgo.BrokerMaxReadBytes))
+	require.EqualValues(t, kafkaFetchMax, b.producer.OptValue(kgo.FetchMaxBytes))
+	require.Less(t, kafkaFetchMax, kafkaAnswerMax)
+}

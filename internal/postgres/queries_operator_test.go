@@ -480,3 +480,25 @@ func TestQueriesOfOrphanRefunds(t *testing.T) {
 			row Key=refund_orphan pi_1 ResourceID=pay_refund_orphan pi_1 CreatedAt=-3h Outcome=unknown`},
 	})
 }
+
+func TestQueriesOfOperatorSessions(t *testing.T) {
+	t.Parallel()
+	checkQueries(t, `
+		operator_sessions_ended
+		  nonce    until
+		  ended    +1h
+		  expired  -1h
+	`, []queryCase{
+		{rule: "EndsAndForgetsWhatHasExpired", query: q.OperatorSessionEnd,
+			with: db.OperatorSessionEndParams{Nonce: "another", Until: at("+2h")}, want: `
+			deletes operator_sessions_ended/expired
+			inserts operator_sessions_ended/another: until=+2h`},
+		{rule: "EndsOnce", query: q.OperatorSessionEnd,
+			with: db.OperatorSessionEndParams{Nonce: "ended", Until: at("+2h")}, want: `
+			deletes operator_sessions_ended/expired`},
+		{rule: "Finds", query: q.OperatorSessionEnded, with: "ended", want: `
+			returns true`},
+		{rule: "FindsNone", query: q.OperatorSessionEnded, with: "another", want: `
+			returns false`},
+	})
+}

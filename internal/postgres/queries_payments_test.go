@@ -565,6 +565,12 @@ func TestQueriesOfPayments(t *testing.T) {
 		{rule: "Exists", query: q.TenantExists, each: "acme:eu lost", with: func(id string) any { return id }, want: `
 			acme:eu: returns true
 			lost: returns false`},
+		{rule: "ReturnsTheOldestFirst", query: q.TenantList, first: `
+			UPDATE tenants SET created_at = '` + at("-3h").Format(time.RFC3339) + `' WHERE id = 'acme:eu';
+			UPDATE tenants SET created_at = '` + at("-2h").Format(time.RFC3339) + `', disabled_at = now() WHERE id = 'acme'`,
+			want: `
+			row ID=acme:eu Name=Tenant CreatedAt=-3h
+			row ID=acme Name=Twin Disabled=true CreatedAt=-2h`},
 	})
 }
 

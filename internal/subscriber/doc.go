@@ -4,7 +4,7 @@
 //
 // Whoever can publish to the broker can send any message under any id, and an event's id can be predicted: it is the id of
 // an order or payment and a version. So a message is only a hint that there is an event. What is applied is our own row in
-// the outbox, rendered by the code with which the relay and GET /v1/events render it.
+// the outbox, rendered by the code with which the relay renders it.
 //
 //	no row of ours           the message is forged, or older than outbox.Retention; nothing is stored
 //	a row, other bytes       the message was changed; our row is applied
