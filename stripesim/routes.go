@@ -71,6 +71,8 @@ func init() {
 			self, (*tx).updateCharge,
 		},
 
+		{"account.get", "GET", "/v1/account", retrieve, nil, (*tx).getAccount},
+
 		{"payment_method.create", "POST", "/v1/payment_methods", createMethodParams, nil, (*tx).createMethod},
 		{"payment_method.get", "GET", "/v1/payment_methods/{id}", retrieve, nil, (*tx).getMethod},
 

@@ -21,6 +21,7 @@ type call struct {
 	params    node
 	print     string
 	account   string
+	secret    string // the key that was accepted
 	key       string
 	keyed     bool // an Idempotency-Key that counts: on a POST
 	requestID string

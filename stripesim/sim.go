@@ -19,9 +19,13 @@ type Options struct {
 	// on the same file has the same objects, keys and effects. Empty: memory only.
 	Store string
 	// Keys are the secret keys that are accepted. nil accepts every sk_test_…
-	// key. The account is the part of the key up to the next underscore, so
+	// and rk_test_… key. The account is the part of the key up to the next underscore, so
 	// sk_test_shop and sk_test_shop_rolled are two keys of one account.
 	Keys []string
+	// Restricted are the permissions of restricted keys, by key: charge_read,
+	// payment_intent_write and so on; to write is to read, too. A restricted key
+	// that is not here may do everything but read its account.
+	Restricted map[string][]string
 	// Latency, if set, is asked before each answer how long Stripe takes. The
 	// object and the key stay locked meanwhile, as they do at Stripe.
 	Latency func() time.Duration
