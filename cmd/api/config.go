@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,9 @@ type config struct {
 	parts []partSettings // of allParts, in their order
 }
 
+// defaultBroker is BROKER_URL for a service of one process.
+const defaultBroker = "embedded:payonce-data/broker"
+
 // requestBudget is how many calls to Stripe one request may make in sequence: create an intent, confirm it, read it.
 const requestBudget = 3
 
@@ -51,6 +55,12 @@ func (c config) within() time.Duration {
 // never contains the value, which may be a secret.
 func readConfig(getenv func(string) string) (config, error) {
 	e := environment{getenv: getenv}
+	c := readSettings(&e)
+	return c, e.err
+}
+
+// readSettings reads every setting. What is wrong with them is in e.
+func readSettings(e *environment) config {
 	c := config{
 		DatabaseURL:          e.required("DATABASE_URL", "postgres://user:password@host:port/database"),
 		HTTPAddr:             e.address("HTTP_ADDR", ":8080"),
@@ -63,7 +73,7 @@ func readConfig(getenv func(string) string) (config, error) {
 		StripeTimeout:        e.stripeTimeout(),
 		StripeRPS:            e.stripeRPS(),
 		RateLimitRPS:         e.rate("RATE_LIMIT_RPS", 100),
-		BrokerURL:            e.text("BROKER_URL", "embedded:payonce-data/broker"),
+		BrokerURL:            e.text("BROKER_URL", defaultBroker),
 		IdempotencyLease:     e.duration("IDEMPOTENCY_LEASE", time.Minute),
 		IdempotencyRetention: e.duration("IDEMPOTENCY_RETENTION", 72*time.Hour),
 		ActionTimeout:        e.duration("ACTION_TIMEOUT", time.Hour),
@@ -72,9 +82,9 @@ func readConfig(getenv func(string) string) (config, error) {
 		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
 	}
 	for _, p := range allParts {
-		c.parts = append(c.parts, p.read(&e))
+		c.parts = append(c.parts, p.read(e))
 	}
-	if getenv("STRIPE_WEBHOOK_SECRET") != "" && len(c.StripeWebhookSecrets) == 0 {
+	if e.getenv("STRIPE_WEBHOOK_SECRET") != "" && len(c.StripeWebhookSecrets) == 0 {
 		e.fail("STRIPE_WEBHOOK_SECRET", "contains no secret, only separators; unset it to reject webhooks")
 	}
 	for _, secret := range c.StripeWebhookSecrets {
@@ -91,7 +101,7 @@ func readConfig(getenv func(string) string) (config, error) {
 	if c.IdempotencyRetention <= c.IdempotencyLease {
 		e.fail("IDEMPOTENCY_RETENTION", fmt.Sprintf("must exceed IDEMPOTENCY_LEASE (%s)", c.IdempotencyLease))
 	}
-	return c, e.err
+	return c
 }
 
 // readStripeConfig reads the settings of a command that only reads from Stripe.
@@ -155,12 +165,17 @@ func (e *environment) stripeRPS() float64 { return e.rate("STRIPE_RPS", 25) }
 type environment struct {
 	getenv func(string) string
 	err    error
+	wrong  []string // of each variable the first error; each begins with the variable's name
 }
 
-// fail keeps the first error only: the next ones are often its consequences.
+// fail keeps the first error for a start that it stops: the next ones are often its consequences.
 func (e *environment) fail(name, wrong string) {
+	text := name + " " + wrong
 	if e.err == nil {
-		e.err = fmt.Errorf("%s %s", name, wrong)
+		e.err = errors.New(text)
+	}
+	if !slices.ContainsFunc(e.wrong, func(w string) bool { return strings.HasPrefix(w, name+" ") }) {
+		e.wrong = append(e.wrong, text)
 	}
 }
 

@@ -85,6 +85,8 @@ func commands() []command {
 	}
 	return append(
 		list,
+		command{"doctor", "[-json]", "ask everything a night depends on, and say what to do; " +
+			"exit codes: 0 nothing bad, 1 something is bad, 2 could not run", doctor},
 		command{"audit", "[-since 48h] [-json]", "check every invariant, and compare with Stripe; " +
 			"exit codes: 0 clean, 1 violations, 2 could not run or not check everything", audit},
 		command{

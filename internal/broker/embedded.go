@@ -24,6 +24,7 @@ var embeddedScheme = scheme{
 	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) {
 		return openEmbedded(brokerURL, o)
 	},
+	examine: examineEmbedded,
 }
 
 // embedded is a JetStream server in this process, for development and for services of one process. Every write is

@@ -29,7 +29,8 @@ const (
 
 var natsScheme = scheme{
 	names: []string{"nats", "tls"}, use: "nats://",
-	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openNATS(brokerURL, o) },
+	open:    func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openNATS(brokerURL, o) },
+	examine: examineNATS,
 }
 
 var errNotConnected = errors.New("not connected to NATS")
@@ -143,11 +144,9 @@ func (b *jetStream) setUp(ctx context.Context) error {
 
 const streamDescription = "payonce: what happened to orders, payments, refunds and checkouts"
 
-// makeStream makes the stream or brings it up to date, and otherwise only looks:
-// an update that changes nothing is written and announced all the same, at every
-// start of every process, and what an operator has set beside ours would be gone.
-func (b *jetStream) makeStream(ctx context.Context) error {
-	want := jetstream.StreamConfig{
+// streamConfig is the stream as the service needs it.
+func (b *jetStream) streamConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
 		Name:        streamName,
 		Description: streamDescription,
 		Subjects:    []string{subjectRoot + ".>"},
@@ -157,6 +156,13 @@ func (b *jetStream) makeStream(ctx context.Context) error {
 		Duplicates:  dedupeWindow,
 		DenyDelete:  true,
 	}
+}
+
+// makeStream makes the stream or brings it up to date, and otherwise only looks:
+// an update that changes nothing is written and announced all the same, at every
+// start of every process, and what an operator has set beside ours would be gone.
+func (b *jetStream) makeStream(ctx context.Context) error {
+	want := b.streamConfig()
 	want.AllowAtomicPublish = true
 	stream, err := b.js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -38,7 +38,8 @@ const (
 
 var kafkaScheme = scheme{
 	names: []string{"kafka"}, use: "kafka://",
-	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openKafka(brokerURL, o) },
+	open:    func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openKafka(brokerURL, o) },
+	examine: examineKafka,
 }
 
 // kafka is a Kafka cluster. Records of one aggregate have its id as their key, so they share a partition, and one
@@ -122,6 +123,54 @@ func saslOf(name string, user *url.Userinfo) (sasl.Mechanism, error) {
 		return scram.Auth{User: user.Username(), Pass: password}.AsSha512Mechanism(), nil
 	}
 	return nil, fmt.Errorf("sasl must be plain, scram-sha-256 or scram-sha-512, not %q", name)
+}
+
+// examineKafka asks for the topic, and does not have it made.
+func examineKafka(ctx context.Context, brokerURL string) (st State, err error) {
+	k, err := openKafka(brokerURL, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return st, err
+	}
+	defer func() { _ = k.Close() }()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = kmsg.StringPtr(k.topic)
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics, req.AllowAutoTopicCreation = append(req.Topics, topic), false
+	resp, err := req.RequestWith(ctx, k.producer)
+	if err != nil {
+		return st, fmt.Errorf("connect to Kafka: %w", err)
+	}
+	st.Reached = fmt.Sprintf("Kafka, %d brokers", len(resp.Brokers))
+	for _, t := range resp.Topics {
+		err := kerr.ErrorForCode(t.ErrorCode)
+		switch {
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
+			st.Missing = true
+			return st, nil
+		case err != nil:
+			return st, fmt.Errorf("read the topic %s: %w", k.topic, err)
+		}
+		replicas := 0
+		for _, p := range t.Partitions {
+			replicas = len(p.Replicas)
+			if p.Leader < 0 {
+				st.Loses = append(st.Loses, fmt.Sprintf("partition %d has no leader", p.Partition))
+			}
+			if len(p.ISR) < len(p.Replicas) {
+				st.Differs = append(st.Differs, fmt.Sprintf("partition %d has %d of its %d replicas in sync",
+					p.Partition, len(p.ISR), len(p.Replicas)))
+			}
+		}
+		st.Stream = fmt.Sprintf("topic %s: %d partitions, %d replicas", k.topic, len(t.Partitions), replicas)
+		if k.partitions > 0 && len(t.Partitions) != int(k.partitions) {
+			st.Differs = append(st.Differs,
+				fmt.Sprintf("it has %d partitions, not %d", len(t.Partitions), k.partitions))
+		}
+		if k.replicas > 0 && replicas != int(k.replicas) {
+			st.Differs = append(st.Differs, fmt.Sprintf("it has %d replicas, not %d", replicas, k.replicas))
+		}
+	}
+	return st, nil
 }
 
 // setUp creates the topic. Without the permission for that, an administrator must have created it.

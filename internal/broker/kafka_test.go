@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"example.com/payonce/internal/outbox"
 )
 
 var kafkaAdapter = adapter{
@@ -76,4 +78,19 @@ func TestLongAnswersOfKafkaAreNotRead(t *testing.T) {
 	require.EqualValues(t, kafkaAnswerMax, b.producer.OptValue(kgo.BrokerMaxReadBytes))
 	require.EqualValues(t, kafkaFetchMax, b.producer.OptValue(kgo.FetchMaxBytes))
 	require.Less(t, kafkaFetchMax, kafkaAnswerMax)
+}
+
+func TestExamineKafkaWithoutItsTopic(t *testing.T) {
+	t.Parallel()
+	p := newKafka(t)
+	for range 2 {
+		st, err := Examine(t.Context(), p.url())
+		require.NoError(t, err)
+		require.True(t, st.Missing, "to ask does not make it")
+	}
+	b := open(t, p.url()+"?partitions=3")
+	require.NoError(t, b.Publish(t.Context(), []outbox.Envelope{envelope("ord_1", 1)})[0])
+	st, err := Examine(t.Context(), p.url()+"?partitions=6")
+	require.NoError(t, err)
+	require.Equal(t, []string{"it has 3 partitions, not 6"}, st.Differs)
 }

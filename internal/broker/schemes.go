@@ -12,6 +12,8 @@ type scheme struct {
 	names []string // of the URL, without the colon
 	use   string   // how an error suggests it
 	open  func(ctx context.Context, brokerURL string, o Options) (Broker, error)
+	// examine asks the broker, and changes nothing there.
+	examine func(ctx context.Context, brokerURL string) (State, error)
 }
 
 // schemes is the table of brokers. To leave one out, delete its line and its files: nothing else imports its client

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +42,7 @@ var sqsScheme = scheme{
 	open: func(ctx context.Context, brokerURL string, o Options) (Broker, error) {
 		return openSQS(ctx, brokerURL, o)
 	},
+	examine: examineSQS,
 }
 
 // sqsQueues is Amazon SQS with a FIFO queue for each consumer, because each message of a queue is delivered to one
@@ -94,6 +97,34 @@ func openSQS(ctx context.Context, brokerURL string, o Options) (*sqsQueues, erro
 		b.queues[name] = base + "/" + strings.Trim(u.Path, "/") + "-" + name + ".fifo"
 	}
 	return b, nil
+}
+
+// examineSQS reads the attributes of every queue.
+func examineSQS(ctx context.Context, brokerURL string) (st State, err error) {
+	b, err := openSQS(ctx, brokerURL, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return st, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.queues)) {
+		out, err := b.client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+			QueueUrl: aws.String(b.queues[name]), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
+		})
+		if err != nil {
+			return st, fmt.Errorf("the queue of %s: %w", name, err)
+		}
+		is := func(name types.QueueAttributeName) string { return out.Attributes[string(name)] }
+		if is(types.QueueAttributeNameFifoQueue) != "true" {
+			st.Loses = append(st.Loses, "the queue of "+name+" is not FIFO")
+		}
+		if is(types.QueueAttributeNameRedrivePolicy) != "" {
+			st.Loses = append(st.Loses, "the queue of "+name+" has a redrive policy, which breaks the order")
+		}
+		if is(types.QueueAttributeNameContentBasedDeduplication) == "true" {
+			st.Differs = append(st.Differs, "the queue of "+name+" has content-based deduplication")
+		}
+	}
+	st.Reached, st.Stream = "SQS", fmt.Sprintf("%d FIFO queues", len(b.queues))
+	return st, nil
 }
 
 // boundedAnswers fails a response that is longer than sqsAnswerMax, where the SDK would read it to its end.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -21,10 +22,11 @@ import (
 // the semantics of FIFO queues: deduplication, groups that wait for their first
 // message, visibility timeouts. A second lasts 10 ms there, but for the poll.
 type sqsPlace struct {
-	mu     sync.Mutex
-	queues map[string]*fifo
-	addr   string
-	server *http.Server
+	mu         sync.Mutex
+	queues     map[string]*fifo
+	addr       string
+	server     *http.Server
+	attributes map[string]string // of every queue, besides FifoQueue
 }
 
 const fakeSecond = 10 * time.Millisecond
@@ -131,6 +133,10 @@ func (p *sqsPlace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		p.mu.Unlock()
 		out = map[string]any{"Successful": sent}
+	case "GetQueueAttributes":
+		attributes := map[string]string{"FifoQueue": "true"}
+		maps.Copy(attributes, p.attributes)
+		out = map[string]any{"Attributes": attributes}
 	case "ReceiveMessage":
 		deadline := time.Now().Add(time.Duration(in.WaitTimeSeconds) * time.Second)
 		for {

@@ -37,3 +37,24 @@ func TestLongAnswersOfSQSAreNotHeld(t *testing.T) {
 	require.NotErrorIs(t, errs[0], outbox.ErrPermanent)
 	require.Less(t, server.Sent(), int64(sqsAttempts*80<<20), "it was read for longer than it may be")
 }
+
+func TestExamineSQSQueues(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		attribute, value string
+		loses, differs   string
+	}{
+		"Redrive":      {attribute: "RedrivePolicy", value: "{}", loses: "the queue of ledger has a redrive policy, which breaks the order"},
+		"Standard":     {attribute: "FifoQueue", value: "false", loses: "the queue of ledger is not FIFO"},
+		"ContentBased": {attribute: "ContentBasedDeduplication", value: "true", differs: "the queue of ledger has content-based deduplication"},
+	} {
+		p := newSQS(t)
+		p.attributes = map[string]string{row.attribute: row.value}
+		st, err := Examine(t.Context(), p.url())
+		require.NoError(t, err, name)
+		require.Equal(t, "2 FIFO queues", st.Stream)
+		require.Contains(t, append(st.Loses, ""), row.loses, name)
+		require.Contains(t, append(st.Differs, ""), row.differs, name)
+		require.Len(t, append(st.Loses, st.Differs...), 2, "of both queues")
+	}
+}

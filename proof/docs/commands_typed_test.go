@@ -84,6 +84,11 @@ var session = []typed{
 			return []string{"postgres://…", "'" + s.dsn + "'", "sk_test_…", stripesim.DefaultKey, "whsec_…",
 				"whsec_typed"}
 		}},
+	// The database of a test is empty, and not made to be durable.
+	{command: `go run ./cmd/api doctor`, as: func(*terminal) []string {
+		return []string{"doctor", "doctor || test $? = 1"}
+	}, says: `(?m)^bad +database.schema +the database is empty; run .api migrate.$`},
+	{command: `go run ./cmd/api version`, says: `(?m)^schema +\d+$`},
 	{command: `go run ./cmd/api migrate`, says: `(?m)^applied 00001_`},
 	{command: `go run ./cmd/api tenant create "my shop"`, how: (*terminal).createTenant, says: `"api_key"`},
 	{command: `go run ./cmd/api`, how: (*terminal).serve},

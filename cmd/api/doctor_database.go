@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"example.com/payonce/internal/postgres"
+)
+
+// PostgreSQL versions that the service is tested with.
+const (
+	postgresMin = 15
+	postgresMax = 18
+)
+
+// database examines the server and the role of DATABASE_URL.
+func (p patient) database(ctx context.Context, d *diagnosis) {
+	afterReachable := []string{
+		"database.version", "database.primary", "database.fsync", "database.synchronous_commit", "database.rights",
+		"database.pooler", "database.schema", "clock.database",
+	}
+	pool, f, err := p.openDatabase(ctx)
+	if err != nil {
+		d.say(bad, "database.reachable", "%w; see that DATABASE_URL is right and PostgreSQL runs", err)
+		d.notAsked("the database is away", afterReachable...)
+		return
+	}
+	defer pool.Close()
+	d.say(healthy, "database.reachable", "as role %s", f.Role)
+	server(d, f)
+	writable(d, f)
+	rights(d, f)
+	pooler(ctx, d, pool, f)
+	schema(ctx, d, pool, f)
+	p.clock(d, "clock.database", "the database's", f.Now, f.Asked, f.Answered, 0)
+}
+
+// openDatabase opens DATABASE_URL as the service does, which looks for a server that can be written to. If there is
+// none, the one that can only be read is examined.
+func (p patient) openDatabase(ctx context.Context) (pool *postgres.Pool, f postgres.Facts, err error) {
+	for _, readOnly := range []bool{false, true} {
+		pool, err = postgres.Open(ctx, p.getenv("DATABASE_URL"), postgres.Options{
+			Name: "payonce-doctor", MaxConn: 4, Statement: doctorWithin / 2, ReadOnly: readOnly,
+		})
+		if err != nil {
+			return nil, f, err
+		}
+		if f, err = pool.Facts(ctx); err == nil {
+			return pool, f, nil
+		}
+		pool.Close()
+		if !errors.Is(err, postgres.ErrReadOnly) {
+			break
+		}
+	}
+	return nil, f, err
+}
+
+func server(d *diagnosis, f postgres.Facts) {
+	switch {
+	case f.Version < postgresMin:
+		d.say(bad, "database.version", "PostgreSQL %s is too old: the service needs %d to %d; upgrade it",
+			f.FullVersion, postgresMin, postgresMax)
+	case f.Version > postgresMax:
+		d.say(warning, "database.version", "PostgreSQL %s: this version of the service is tested with %d to %d",
+			f.FullVersion, postgresMin, postgresMax)
+	default:
+		d.say(healthy, "database.version", "PostgreSQL %s", f.FullVersion)
+	}
+	switch {
+	case f.InRecovery:
+		d.say(bad, "database.primary", "the server is read-only: a standby; name the primary in DATABASE_URL, or promote it "+
+			"(docs/operations.md, Failover)")
+	case f.ReadOnly:
+		d.say(bad, "database.primary", "the server is read-only: default_transaction_read_only is on, for the server, the "+
+			"database or the role; ask who set it, then turn it off")
+	default:
+		d.say(healthy, "database.primary", "a primary, and writable")
+	}
+}
+
+// writable is what a commit means on this server.
+func writable(d *diagnosis, f postgres.Facts) {
+	switch {
+	case !f.Fsync:
+		d.say(bad, "database.fsync", "fsync is off: a crash of the machine loses payments that were acknowledged, or the "+
+			"whole database; turn it on")
+	case !f.FullPageWrites:
+		d.say(warning, "database.fsync", "fsync is on, but full_page_writes is off, which only a file system that never "+
+			"tears a page allows; turn it on")
+	default:
+		d.say(healthy, "database.fsync", "on")
+	}
+	switch f.SynchronousCommit {
+	case "off":
+		d.say(bad, "database.synchronous_commit", "synchronous_commit is off: a crash loses the last payments that were "+
+			"acknowledged; turn it on for the server, the database and the role")
+	case "local":
+		d.say(warning, "database.synchronous_commit", "synchronous_commit is local: a commit does not wait for a synchronous "+
+			"standby, if there is one, and a failover may lose it; on waits")
+	default:
+		d.say(healthy, "database.synchronous_commit", "%s", f.SynchronousCommit)
+	}
+}
+
+func rights(d *diagnosis, f postgres.Facts) {
+	if len(f.Lacks) > 0 {
+		shown := f.Lacks[:min(len(f.Lacks), 5)]
+		d.say(bad, "database.rights", "the role %s lacks %d rights: %s; grant them, or use the service's role",
+			f.Role, len(f.Lacks), strings.Join(shown, ", "))
+		return
+	}
+	d.say(healthy, "database.rights", "the role %s may read and write what the service does", f.Role)
+}
+
+func pooler(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.Facts) {
+	err := pool.Check(ctx)
+	switch {
+	case err != nil:
+		d.say(bad, "database.pooler", "%w", err)
+	case f.Pooled:
+		d.say(healthy, "database.pooler", "behind a connection pooler, with cache_describe and the timeouts that the "+
+			"service needs; `api migrate` needs a direct connection")
+	default:
+		d.say(healthy, "database.pooler", "none: the connection is direct, and its timeouts are set")
+	}
+}
+
+func schema(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.Facts) {
+	if !f.Migrated { // asking for the migrations would make their table
+		d.say(bad, "database.schema", "the database is empty; run `api migrate`")
+		return
+	}
+	switch err := pool.CheckSchema(ctx); {
+	case errors.Is(err, postgres.ErrSchemaTooOld):
+		d.say(bad, "database.schema", "%w; run `api migrate`", err)
+	case err != nil:
+		d.say(bad, "database.schema", "%w", err)
+	default:
+		d.say(healthy, "database.schema", "has every migration of this program, up to %d", postgres.SchemaVersion())
+	}
+}

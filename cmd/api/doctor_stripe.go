@@ -1,0 +1,257 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/payonce/internal/stripe"
+)
+
+// doctorCall bounds one call to Stripe, and deliveredWithin is how old an event may be that no endpoint has acknowledged.
+const (
+	doctorCall      = doctorWithin / 2
+	deliveredWithin = 5 * time.Minute
+)
+
+// answers is what Stripe said, all of it asked at the same time.
+type answers struct {
+	reads     []stripe.Reading // of stripe.Resources
+	account   stripe.Account
+	accounted stripe.Reading
+	endpoints []stripe.WebhookEndpoint
+	listed    stripe.Reading
+	event     stripe.Occurred
+	occurred  stripe.Reading
+}
+
+// stripe examines the key and what Stripe knows of this service. It only reads.
+func (p patient) stripe(ctx context.Context, d *diagnosis) {
+	e := environment{getenv: p.getenv}
+	key, base := e.stripeKey(), e.baseURL("STRIPE_API_BASE")
+	afterKey := []string{"stripe.reachable", "stripe.permissions", "stripe.account", "stripe.webhook_endpoint",
+		"stripe.last_event", "clock.stripe"}
+	if len(e.wrong) > 0 {
+		d.say(bad, "stripe.key", "%s", strings.Join(e.wrong, "; "))
+		d.notAsked("no key and address to ask with", afterKey...)
+		return
+	}
+	a := ask(ctx, stripe.New(stripe.Options{
+		SecretKey: key, BaseURL: base, Timeout: doctorCall, Limits: stripe.NewLimits(0, nil),
+		Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
+	}))
+	mode(d, key, base, a)
+	first := a.reads[0]
+	switch {
+	case first.Refused():
+		d.say(bad, "stripe.reachable", "Stripe refuses the key: %w; set STRIPE_SECRET_KEY to one of Stripe's dashboard, "+
+			"Developers, API keys", first.Err)
+	case first.Status == 0:
+		d.say(bad, "stripe.reachable", "Stripe does not respond: %w; see the network, STRIPE_API_BASE, and status.stripe.com",
+			first.Err)
+	case first.Status == http.StatusTooManyRequests:
+		d.say(warning, "stripe.reachable", "Stripe's rate limit is exhausted (429): lower STRIPE_RPS, and see who else uses "+
+			"the account")
+	case first.Status >= http.StatusInternalServerError:
+		d.say(bad, "stripe.reachable", "Stripe has an error (%d): payments wait and are finished when it has not; see "+
+			"status.stripe.com", first.Status)
+	default:
+		d.say(healthy, "stripe.reachable", "responded in %s", first.Answered.Sub(first.Asked).Round(time.Millisecond))
+	}
+	if first.Refused() || first.Status == 0 {
+		d.notAsked("Stripe does not respond to this key", afterKey[1:5]...)
+	} else {
+		permissions(d, a.reads)
+		account(d, key, a)
+		webhookEndpoint(d, a)
+		p.lastEvent(d, a)
+	}
+	if first.Date.IsZero() {
+		d.notAsked("no response of Stripe with a Date", "clock.stripe")
+	} else {
+		p.clock(d, "clock.stripe", "Stripe's", first.Date, first.Asked, first.Answered, time.Second)
+	}
+}
+
+func ask(ctx context.Context, s *stripe.Client) (a answers) {
+	a.reads = make([]stripe.Reading, len(stripe.Resources))
+	var all sync.WaitGroup
+	for i, r := range stripe.Resources {
+		all.Go(func() { a.reads[i] = s.MayRead(ctx, r) })
+	}
+	all.Go(func() { a.account, a.accounted = s.Account(ctx) })
+	all.Go(func() { a.endpoints, a.listed = s.WebhookEndpoints(ctx) })
+	all.Go(func() { a.event, a.occurred = s.LastEvent(ctx) })
+	all.Wait()
+	return a
+}
+
+func live(key string) bool {
+	return strings.HasPrefix(key, "sk_live_") || strings.HasPrefix(key, "rk_live_")
+}
+
+// mode is whether money is real, and whether the key goes where it belongs.
+func mode(d *diagnosis, key, base string, a answers) {
+	kind := "a secret key"
+	if strings.HasPrefix(key, "rk_") {
+		kind = "a restricted key"
+	}
+	u, _ := url.Parse(base)
+	switch {
+	case !live(key):
+		d.say(healthy, "stripe.key", "%s of test mode: no money moves", kind)
+	case base != "" && u.Scheme == "http":
+		d.say(bad, "stripe.key", "a live key is sent unencrypted to %s, which is not Stripe; unset STRIPE_API_BASE, or use a "+
+			"test key, and roll this one", withoutUser(base))
+	case a.event.ID != "" && !a.event.Livemode:
+		d.say(bad, "stripe.key", "a live key, and %s responds with objects of test mode, so it is not Stripe; unset "+
+			"STRIPE_API_BASE, or use a test key", withoutUser(base))
+	case base != "":
+		d.say(warning, "stripe.key", "a live key is sent to %s, which is not Stripe; unset STRIPE_API_BASE unless it is your "+
+			"proxy", withoutUser(base))
+	default:
+		d.say(healthy, "stripe.key", "%s of live mode: real money", kind)
+	}
+}
+
+// permissions are those to read. Which a restricted key has to write shows only when something is written.
+func permissions(d *diagnosis, reads []stripe.Reading) {
+	var lacks, unknown []string
+	for i, r := range reads {
+		resource := stripe.Resources[i]
+		switch {
+		case r.Forbidden():
+			lacks = append(lacks, cmp.Or(r.Lacks, resource.Permission))
+		case r.Err != nil:
+			unknown = append(unknown, resource.Permission)
+		}
+	}
+	lacks, unknown = slices.Compact(lacks), slices.Compact(unknown)
+	switch {
+	case len(lacks) > 0:
+		d.say(bad, "stripe.permissions", "the key lacks %s, and an outcome that is unknown could not be read; give it the "+
+			"permission in Stripe's dashboard, Developers, API keys (docs/operations.md, Restricted keys)",
+			strings.Join(lacks, ", "))
+	case len(unknown) > 0:
+		d.notAsked("Stripe did not say whether the key has "+strings.Join(unknown, ", "), "stripe.permissions")
+	default:
+		d.say(healthy, "stripe.permissions", "the key reads what the service does; what it may write shows when it does")
+	}
+}
+
+func account(d *diagnosis, key string, a answers) {
+	switch {
+	case a.accounted.Forbidden():
+		d.say(warning, "stripe.account", "the key may not read its account (%s), which the service does not need; see in "+
+			"Stripe's dashboard that charges and payouts are enabled", cmp.Or(a.accounted.Lacks, "not for restricted keys"))
+	case a.accounted.Err != nil || a.account.ID == "":
+		d.notAsked(reason(a.accounted), "stripe.account")
+	case !a.account.ChargesEnabled && live(key):
+		d.say(bad, "stripe.account", "%s may not take payments: Stripe's dashboard says what it needs to know", a.account.ID)
+	case !a.account.ChargesEnabled:
+		d.say(warning, "stripe.account", "%s may not take payments once it is live: Stripe's dashboard says what it needs "+
+			"to know", a.account.ID)
+	case !a.account.PayoutsEnabled:
+		d.say(warning, "stripe.account", "%s takes payments, and its payouts are stopped: Stripe's dashboard says why",
+			a.account.ID)
+	default:
+		d.say(healthy, "stripe.account", "%s may take payments and is paid out", a.account.ID)
+	}
+}
+
+// webhookEndpoint looks for the endpoint by its path: the host under which the world sees the service is no setting.
+func webhookEndpoint(d *diagnosis, a answers) {
+	const id, make = "stripe.webhook_endpoint", "make one in Stripe's dashboard, Developers, Webhooks"
+	if a.listed.Forbidden() {
+		d.say(warning, id, "the key may not list webhook endpoints (%s), which the service does not need; look in Stripe's "+
+			"dashboard, Developers, Webhooks", cmp.Or(a.listed.Lacks, "rak_webhook_read"))
+		return
+	}
+	if a.listed.Err != nil {
+		d.notAsked(reason(a.listed), id)
+		return
+	}
+	var ours, enabled []stripe.WebhookEndpoint
+	for _, e := range a.endpoints {
+		if u, err := url.Parse(e.URL); err == nil && strings.HasSuffix(u.Path, stripe.WebhookPath) {
+			ours = append(ours, e)
+			if e.Status == "enabled" {
+				enabled = append(enabled, e)
+			}
+		}
+	}
+	switch {
+	case len(ours) == 0:
+		d.say(warning, id, "Stripe has no endpoint whose URL ends in %s: what happens there is noticed by polling, minutes "+
+			"later; %s", stripe.WebhookPath, make)
+	case len(enabled) == 0:
+		d.say(bad, id, "%s (%s) is disabled, by a person or by Stripe after days of failures: mend what it answers, and "+
+			"enable it in Stripe's dashboard", ours[0].ID, ours[0].URL)
+	case len(enabled) > 1:
+		d.say(warning, id, "%d endpoints end in %s, so each event arrives as often, and only those whose secret is in "+
+			"STRIPE_WEBHOOK_SECRET are accepted: %s; keep one, unless a secret is being rolled", len(enabled),
+			stripe.WebhookPath, listURLs(enabled))
+	default:
+		e := enabled[0]
+		if missing := missingTypes(e.EnabledEvents); len(missing) > 0 {
+			d.say(warning, id, "%s (%s) is not sent %s, which is noticed by polling, minutes later; add the types in "+
+				"Stripe's dashboard", e.ID, e.URL, strings.Join(missing, ", "))
+			return
+		}
+		d.say(healthy, id, "%s (%s) is sent every type that is used", e.ID, e.URL)
+	}
+}
+
+func listURLs(endpoints []stripe.WebhookEndpoint) string {
+	var list []string
+	for _, e := range endpoints {
+		list = append(list, e.URL)
+	}
+	return strings.Join(list, ", ")
+}
+
+func missingTypes(enabled []string) (missing []string) {
+	if slices.Contains(enabled, "*") {
+		return nil
+	}
+	for _, t := range stripe.WebhookTypes {
+		if !slices.Contains(enabled, t) {
+			missing = append(missing, t)
+		}
+	}
+	return missing
+}
+
+// lastEvent is whether Stripe's newest event has arrived where it was sent.
+func (p patient) lastEvent(d *diagnosis, a answers) {
+	const id = "stripe.last_event"
+	age := a.occurred.Answered.Add(p.skew).Sub(time.Unix(a.event.Created, 0)).Round(time.Second)
+	switch {
+	case a.occurred.Forbidden():
+		d.say(warning, id, "the key may not read events (%s), which the service does not need",
+			cmp.Or(a.occurred.Lacks, "rak_event_read"))
+	case a.occurred.Err != nil:
+		d.notAsked(reason(a.occurred), id)
+	case a.event.ID == "":
+		d.say(healthy, id, "none yet")
+	case a.event.PendingWebhooks > 0 && age > deliveredWithin:
+		d.say(warning, id, "%s (%s), of %s ago, is not acknowledged by %d endpoints: look at their failures in Stripe's "+
+			"dashboard, Developers, Webhooks", a.event.ID, a.event.Type, age, a.event.PendingWebhooks)
+	default:
+		d.say(healthy, id, "%s (%s), of %s ago, is acknowledged or on its way", a.event.ID, a.event.Type, age)
+	}
+}
+
+// reason is why a read failed, for notAsked. A 404 is of a proxy or a simulator that does not have the resource.
+func reason(r stripe.Reading) string {
+	if r.Err == nil {
+		return "the response is none of Stripe's"
+	}
+	return r.Err.Error()
+}

@@ -1,0 +1,584 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/devpg"
+	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/world"
+)
+
+// clinic is a healthy system: PostgreSQL that writes as in production, the simulator with an endpoint, a broker that
+// runs. Each test makes one thing ill.
+type clinic struct {
+	t      *testing.T
+	server *devpg.Server
+	db     *pgx.Conn
+	sim    *stripesim.Sim
+	stripe string
+	env    map[string]string
+}
+
+func newClinic(t *testing.T, restricted ...string) *clinic {
+	t.Helper()
+	c := &clinic{t: t, server: dbtest.Server(t)}
+	dbtest.Migrated(t, c.server.URL)
+	var err error
+	c.db, err = pgx.Connect(t.Context(), c.server.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.db.Close(context.WithoutCancel(t.Context())) })
+	c.sim, err = stripesim.New(stripesim.Options{Restricted: map[string][]string{restrictedKey: restricted}})
+	require.NoError(t, err)
+	api := httptest.NewServer(c.sim.Handler())
+	t.Cleanup(func() {
+		_ = c.sim.Close()
+		api.Close()
+	})
+	c.stripe = api.URL
+	listen, err := port.Loopback(t.Context())
+	require.NoError(t, err)
+	brokerURL := fmt.Sprintf("embedded:%s?listen=%s", filepath.Join(t.TempDir(), "broker"), listen)
+	c.env = map[string]string{
+		"DATABASE_URL": c.server.URL, "STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": api.URL,
+		"STRIPE_WEBHOOK_SECRET": "whsec_of_the_clinic", "BROKER_URL": brokerURL,
+	}
+	running, err := broker.Open(t.Context(), brokerURL, broker.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = running.Close() })
+	c.makeStream(brokerURL, jetstream.FileStorage, 7*24*time.Hour)
+	return c
+}
+
+const restrictedKey = "rk_test_payonce_night"
+
+// makeStream makes the stream as the service does, or with other settings.
+func (c *clinic) makeStream(brokerURL string, storage jetstream.StorageType, age time.Duration) {
+	c.t.Helper()
+	conn, err := nats.Connect("nats://" + brokerURL[strings.Index(brokerURL, "listen=")+len("listen="):])
+	require.NoError(c.t, err)
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	require.NoError(c.t, err)
+	require.Eventually(c.t, func() bool { // the server may still be deleting the files of the one before
+		_ = js.DeleteStream(c.t.Context(), "PAYONCE")
+		_, err = js.CreateStream(c.t.Context(), jetstream.StreamConfig{
+			Name: "PAYONCE", Subjects: []string{"payonce.>"}, Storage: storage, MaxAge: age,
+			Duplicates: 2 * time.Minute, DenyDelete: true,
+		})
+		return err == nil
+	}, 30*time.Second, 100*time.Millisecond)
+}
+
+func (c *clinic) exec(sql string) {
+	c.t.Helper()
+	_, err := c.db.Exec(c.t.Context(), sql)
+	require.NoError(c.t, err)
+}
+
+// system sets a setting of the whole server.
+func (c *clinic) system(name, value string) {
+	c.t.Helper()
+	c.exec("ALTER SYSTEM SET " + name + " = " + value)
+	c.exec("SELECT pg_reload_conf()")
+	require.Eventually(c.t, func() bool {
+		conn, err := pgx.Connect(c.t.Context(), c.server.URL)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = conn.Close(c.t.Context()) }()
+		var is string
+		return conn.QueryRow(c.t.Context(), "SHOW "+name).Scan(&is) == nil && is == value
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// atStripe sends a request as a person at the dashboard would.
+func (c *clinic) atStripe(method, path, form string) map[string]any {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), method, c.stripe+path, strings.NewReader(form))
+	require.NoError(c.t, err)
+	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(c.t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(c.t, err)
+	require.Equal(c.t, 200, res.StatusCode, "%s", body)
+	var object map[string]any
+	require.NoError(c.t, json.Unmarshal(body, &object))
+	return object
+}
+
+// endpoint makes the webhook endpoint of a service and returns its path at Stripe.
+func (c *clinic) endpoint(at string, types ...string) string {
+	form := url.Values{"url": {"https://pay.example.com" + at}, "enabled_events[]": types}
+	return "/v1/webhook_endpoints/" + c.atStripe("POST", "/v1/webhook_endpoints", form.Encode())["id"].(string)
+}
+
+// between puts a proxy in front of the simulator.
+func (c *clinic) between(change func(http.ResponseWriter, *http.Request, http.Handler)) {
+	target, err := url.Parse(c.stripe)
+	require.NoError(c.t, err)
+	next := httputil.NewSingleHostReverseProxy(target)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { change(w, r, next) }))
+	c.t.Cleanup(server.Close)
+	c.env["STRIPE_API_BASE"] = server.URL
+}
+
+func (c *clinic) examine(skew time.Duration) map[string]doctorCheck {
+	c.t.Helper()
+	report := examine(c.t.Context(), patient{getenv: func(name string) string { return c.env[name] }, skew: skew})
+	byID := map[string]doctorCheck{}
+	ok := true
+	for _, check := range report.Checks {
+		require.NotContains(c.t, byID, check.ID)
+		byID[check.ID] = check
+		ok = ok && check.Status != bad
+		require.NotEmpty(c.t, check.Detail, check.ID)
+		for _, secret := range []string{"STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET"} {
+			if c.env[secret] != "" && len(c.env[secret]) > len("sk_live_") {
+				require.NotContains(c.t, check.Detail, c.env[secret], check.ID)
+			}
+		}
+	}
+	require.Equal(c.t, ok, report.OK)
+	return byID
+}
+
+// TestDoctor makes one thing ill after another, and well again.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t, "payment_intent_read", "dispute_read")
+	const path = "/v1/webhooks/stripe"
+	endpoint := c.endpoint(path, "*")
+
+	t.Run("FindsNothingWrongWithAHealthySystem", func(t *testing.T) {
+		c.t = t
+		found := c.examine(0)
+		for id, check := range found {
+			require.Equal(t, healthy, check.Status, "%s: %s", id, check.Detail)
+		}
+		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
+		require.Len(t, found, 21)
+	})
+
+	cases := []struct {
+		name   string
+		ill    func(c *clinic) (well func())
+		skew   time.Duration
+		id     string
+		status verdict
+		says   string
+	}{
+		{name: "DefaultTransactionReadOnly", ill: func(c *clinic) func() {
+			c.system("default_transaction_read_only", "on")
+			return func() { c.exec("SET transaction_read_only = off"); c.system("default_transaction_read_only", "off") }
+		}, id: "database.primary", status: bad, says: "the server is read-only: default_transaction_read_only"},
+		{name: "FsyncOff", ill: func(c *clinic) func() {
+			c.system("fsync", "off")
+			return func() { c.system("fsync", "on") }
+		}, id: "database.fsync", status: bad, says: "fsync is off"},
+		{name: "FullPageWritesOff", ill: func(c *clinic) func() {
+			c.system("full_page_writes", "off")
+			return func() { c.system("full_page_writes", "on") }
+		}, id: "database.fsync", status: warning, says: "full_page_writes is off"},
+		{name: "SynchronousCommitOff", ill: func(c *clinic) func() {
+			c.system("synchronous_commit", "off")
+			return func() { c.system("synchronous_commit", "on") }
+		}, id: "database.synchronous_commit", status: bad, says: "synchronous_commit is off"},
+		{name: "SynchronousCommitLocal", ill: func(c *clinic) func() {
+			c.system("synchronous_commit", "local")
+			return func() { c.system("synchronous_commit", "on") }
+		}, id: "database.synchronous_commit", status: warning, says: "synchronous_commit is local"},
+		{name: "DatabaseAway", ill: func(c *clinic) func() {
+			return c.set("DATABASE_URL", "postgres://payonce:hidden@127.0.0.1:9/payonce")
+		}, id: "database.reachable", status: bad, says: "connection refused"},
+		{name: "DatabaseURLWrong", ill: func(c *clinic) func() { return c.set("DATABASE_URL", "mysql:/nothing") },
+			id: "database.reachable", status: bad, says: "not a PostgreSQL connection string"},
+		{name: "RoleWithoutRights", ill: func(c *clinic) func() {
+			c.exec("CREATE ROLE nobody LOGIN PASSWORD 'nobody'")
+			c.exec("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO nobody; REVOKE INSERT ON orders FROM nobody")
+			u, err := url.Parse(c.server.URL)
+			require.NoError(c.t, err)
+			u.User = url.UserPassword("nobody", "nobody")
+			return c.set("DATABASE_URL", u.String())
+		}, id: "database.rights", status: bad, says: `nobody lacks 8 rights: INSERT on orders, UPDATE on idempotency_keys, `},
+		{name: "SchemaEmpty", ill: func(c *clinic) func() {
+			c.exec("CREATE DATABASE empty")
+			u, err := url.Parse(c.server.URL)
+			require.NoError(c.t, err)
+			u.Path = "/empty"
+			return c.set("DATABASE_URL", u.String())
+		}, id: "database.schema", status: bad, says: "the database is empty; run `api migrate`"},
+		{name: "SchemaOld", ill: func(c *clinic) func() {
+			c.exec("CREATE TABLE put_aside AS SELECT * FROM goose_db_version; " +
+				"DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version)")
+			return func() {
+				c.exec("TRUNCATE goose_db_version; " +
+					"INSERT INTO goose_db_version OVERRIDING SYSTEM VALUE SELECT * FROM put_aside; DROP TABLE put_aside")
+			}
+		}, id: "database.schema", status: bad, says: "is missing; run `api migrate`"},
+		{name: "TimeoutOff", ill: func(c *clinic) func() {
+			return c.set("DATABASE_URL", c.server.URL+"&lock_timeout=0")
+		}, id: "database.pooler", status: bad, says: "sessions have no lock_timeout"},
+
+		{name: "ClockAheadOfTheDatabase", skew: 10 * time.Second, id: "clock.database", status: warning,
+			says: "our clock is 10s ahead of the database's"},
+		{name: "ClockBehindTheDatabase", skew: -10 * time.Minute, id: "clock.database", status: bad,
+			says: "our clock is 10m0s behind the database's"},
+		{name: "ClockAheadOfStripe", ill: func(c *clinic) func() {
+			c.between(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				next.ServeHTTP(dated{w, time.Now().Add(-time.Hour)}, r)
+			})
+			return c.backToStripe
+		}, id: "clock.stripe", status: bad, says: "(59m|1h).* ahead of Stripe's"},
+		{name: "StripeWithoutDate", ill: func(c *clinic) func() {
+			c.between(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				next.ServeHTTP(dated{w, time.Time{}}, r)
+			})
+			return c.backToStripe
+		}, id: "clock.stripe", status: warning, says: "could not be asked"},
+
+		{name: "StripeKeyWrong", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", "sk_live_unknown_here") },
+			id: "stripe.reachable", status: bad, says: "Stripe refuses the key: .*Invalid API Key"},
+		{name: "StripeKeyLiveAtTheSimulator", ill: func(c *clinic) func() {
+			return c.set("STRIPE_SECRET_KEY", "sk_live_unknown_here")
+		}, id: "stripe.key", status: bad, says: "a live key is sent unencrypted to http://127.0.0.1"},
+		{name: "StripeKeyEchoed", ill: func(c *clinic) func() {
+			c.between(func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+				w.WriteHeader(401)
+				fmt.Fprintf(w, `{"error":{"type":"invalid_request_error","message":"Invalid API Key: %s\u001b[2K"}}`,
+					stripesim.DefaultKey)
+			})
+			return c.backToStripe
+		}, id: "stripe.reachable", status: bad, says: "Invalid API Key: …"},
+		{name: "StripeKeyMissing", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", "") },
+			id: "settings.STRIPE_SECRET_KEY", status: bad, says: "is required"},
+		{name: "StripeAway", ill: func(c *clinic) func() { return c.set("STRIPE_API_BASE", "http://127.0.0.1:9") },
+			id: "stripe.reachable", status: bad, says: "Stripe does not respond: .*connection refused"},
+		{name: "StripeErrs", ill: func(c *clinic) func() { return c.always(500, `{"error":{"type":"api_error"}}`) },
+			id: "stripe.reachable", status: bad, says: `Stripe has an error \(500\)`},
+		{name: "StripeLimits", ill: func(c *clinic) func() { return c.always(429, `{"error":{"type":"invalid_request_error"}}`) },
+			id: "stripe.reachable", status: warning, says: "rate limit is exhausted"},
+		{name: "PermissionMissing", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", restrictedKey) },
+			id: "stripe.permissions", status: bad, says: "^the key lacks rak_charge_read, and"},
+		{name: "PermissionForTheAccountMissing", ill: func(c *clinic) func() {
+			return c.set("STRIPE_SECRET_KEY", restrictedKey)
+		}, id: "stripe.account", status: warning, says: "rak_accounts_kyc_basic_read"},
+		{name: "PermissionForEndpointsMissing", ill: func(c *clinic) func() {
+			return c.set("STRIPE_SECRET_KEY", restrictedKey)
+		}, id: "stripe.webhook_endpoint", status: warning, says: "rak_webhook_read"},
+		{name: "PermissionForEventsMissing", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", restrictedKey) },
+			id: "stripe.last_event", status: warning, says: "rak_event_read"},
+		{name: "AccountUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/account") },
+			id: "stripe.account", status: warning, says: "could not be asked: .*404"},
+		{name: "EndpointsUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/webhook_endpoints") },
+			id: "stripe.webhook_endpoint", status: warning, says: "could not be asked: .*404"},
+		{name: "EventsUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/events") },
+			id: "stripe.last_event", status: warning, says: "could not be asked: .*404"},
+		{name: "DisputesUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/charges") },
+			id: "stripe.permissions", status: warning, says: "could not be asked: .*rak_charge_read"},
+		{name: "AccountThatMayNotCharge", ill: func(c *clinic) func() {
+			return c.answers("/v1/account", `{"id":"acct_1","charges_enabled":false,"payouts_enabled":true}`)
+		}, id: "stripe.account", status: warning, says: "acct_1 may not take payments once it is live"},
+		{name: "AccountThatIsNotPaidOut", ill: func(c *clinic) func() {
+			return c.answers("/v1/account", `{"id":"acct_1","charges_enabled":true,"payouts_enabled":false}`)
+		}, id: "stripe.account", status: warning, says: "its payouts are stopped"},
+		{name: "EventNotDelivered", ill: func(c *clinic) func() {
+			return c.answers("/v1/events", fmt.Sprintf(
+				`{"object":"list","data":[{"id":"evt_1","type":"charge.refunded","created":%d,"pending_webhooks":1}]}`,
+				time.Now().Add(-time.Hour).Unix()))
+		}, id: "stripe.last_event", status: warning, says: `evt_1 \(charge.refunded\), of 1h0m\ds ago, is not acknowledged`},
+
+		{name: "EndpointOfAnotherURL", ill: func(c *clinic) func() {
+			c.atStripe("POST", endpoint, "url="+url.QueryEscape("https://shop.example.com/hooks"))
+			return func() { c.atStripe("POST", endpoint, "url="+url.QueryEscape("https://pay.example.com"+path)) }
+		}, id: "stripe.webhook_endpoint", status: warning, says: "no endpoint whose URL ends in /v1/webhooks/stripe"},
+		{name: "EndpointDisabled", ill: func(c *clinic) func() {
+			c.atStripe("POST", endpoint, "disabled=true")
+			return func() { c.atStripe("POST", endpoint, "disabled=false") }
+		}, id: "stripe.webhook_endpoint", status: bad, says: `is disabled, by a person or by Stripe`},
+		{name: "EndpointTwice", ill: func(c *clinic) func() {
+			second := c.endpoint(path, "*")
+			return func() { c.atStripe("DELETE", second, "") }
+		}, id: "stripe.webhook_endpoint", status: warning, says: "2 endpoints end in"},
+		{name: "EndpointWithoutAType", ill: func(c *clinic) func() {
+			c.atStripe("POST", endpoint, "enabled_events[]=payment_intent.succeeded")
+			return func() { c.atStripe("POST", endpoint, "enabled_events[]=*") }
+		}, id: "stripe.webhook_endpoint", status: warning, says: "is not sent payment_intent.payment_failed, "},
+
+		{name: "BrokerAway", ill: func(c *clinic) func() { return c.set("BROKER_URL", "nats://user:hidden@127.0.0.1:9") },
+			id: "broker.reachable", status: bad, says: "not connected to NATS"},
+		{name: "BrokerUnknown", ill: func(c *clinic) func() { return c.set("BROKER_URL", "amqp://127.0.0.1") },
+			id: "broker.reachable", status: bad, says: `unsupported scheme "amqp:"`},
+		{name: "StreamInMemory", ill: func(c *clinic) func() {
+			c.makeStream(c.env["BROKER_URL"], jetstream.MemoryStorage, 7*24*time.Hour)
+			return func() { c.makeStream(c.env["BROKER_URL"], jetstream.FileStorage, 7*24*time.Hour) }
+		}, id: "broker.stream", status: bad, says: "storage is Memory, not File"},
+		{name: "StreamThatForgets", ill: func(c *clinic) func() {
+			c.makeStream(c.env["BROKER_URL"], jetstream.FileStorage, time.Hour)
+			return func() { c.makeStream(c.env["BROKER_URL"], jetstream.FileStorage, 7*24*time.Hour) }
+		}, id: "broker.stream", status: bad, says: "max_age is 1h0m0s, not 168h0m0s"},
+
+		{name: "WebhookSecretMissing", ill: func(c *clinic) func() { return c.set("STRIPE_WEBHOOK_SECRET", "") },
+			id: "settings.webhook_secret", status: warning, says: "STRIPE_WEBHOOK_SECRET is unset"},
+		{name: "WebhookSecretWrong", ill: func(c *clinic) func() { return c.set("STRIPE_WEBHOOK_SECRET", "hush") },
+			id: "settings.STRIPE_WEBHOOK_SECRET", status: bad, says: "must begin with whsec_; the service does not start"},
+		{name: "AdminOpen", ill: func(c *clinic) func() { return c.set("ADMIN_ADDR", ":8081") },
+			id: "settings.admin", status: warning, says: "ADMIN_TOKEN is unset"},
+	}
+	for _, row := range cases {
+		t.Run(row.name, func(t *testing.T) {
+			c.t = t
+			if row.ill != nil {
+				defer row.ill(c)()
+			}
+			found := c.examine(row.skew)
+			require.Equal(t, row.status, found[row.id].Status, "%+v", found)
+			require.Regexp(t, row.says, found[row.id].Detail)
+			require.NotContains(t, fmt.Sprint(found), "hidden")
+			require.GreaterOrEqual(t, len(found), 20, "one that fails does not stop the others")
+			if !strings.HasPrefix(row.id, "database.") {
+				require.Equal(t, healthy, found["database.reachable"].Status)
+			}
+			if !strings.HasPrefix(row.id, "broker.") {
+				require.Equal(t, healthy, found["broker.stream"].Status)
+			}
+		})
+	}
+	t.Run("NamesEverySettingThatIsWrong", func(t *testing.T) {
+		c.t = t
+		defer c.set("STRIPE_TIMEOUT", "soon")()
+		defer c.set("HTTP_ADDR", "nowhere")()
+		defer c.set("LOG_LEVEL", "loud")()
+		found := c.examine(0)
+		for _, name := range []string{"STRIPE_TIMEOUT", "HTTP_ADDR", "LOG_LEVEL"} {
+			require.Equal(t, bad, found["settings."+name].Status, name)
+			require.Contains(t, found["settings."+name].Detail, name+" must be")
+		}
+	})
+
+	t.Run("OfAStandby", func(t *testing.T) {
+		c.t = t
+		standby, err := c.server.Standby(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, standby.Stop()) }()
+		defer c.set("DATABASE_URL", standby.URL)()
+		found := c.examine(0)
+		require.Equal(t, bad, found["database.primary"].Status)
+		require.Contains(t, found["database.primary"].Detail, "the server is read-only: a standby")
+		require.Equal(t, healthy, found["database.schema"].Status, found["database.schema"].Detail)
+	})
+}
+
+func (c *clinic) set(name, value string) (well func()) {
+	before := c.env[name]
+	c.env[name] = value
+	return func() { c.env[name] = before }
+}
+
+func (c *clinic) backToStripe() { c.env["STRIPE_API_BASE"] = c.stripe }
+
+// always answers every request to Stripe so.
+func (c *clinic) always(status int, body string) func() {
+	c.between(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	})
+	return c.backToStripe
+}
+
+// answers replaces Stripe's answer to one path.
+func (c *clinic) answers(path, body string) func() {
+	c.between(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.URL.Path != path {
+			next.ServeHTTP(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, body)
+	})
+	return c.backToStripe
+}
+
+// without is a simulator that has no such path.
+func (c *clinic) without(path string) func() {
+	c.between(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.URL.Path == path {
+			r.URL.Path = "/v1/nothing"
+		}
+		next.ServeHTTP(w, r)
+	})
+	return c.backToStripe
+}
+
+// dated is a response with another Date.
+type dated struct {
+	http.ResponseWriter
+	date time.Time
+}
+
+func (d dated) WriteHeader(status int) {
+	if d.date.IsZero() {
+		d.Header()["Date"] = nil
+	} else {
+		d.Header().Set("Date", d.date.UTC().Format(http.TimeFormat))
+	}
+	d.ResponseWriter.WriteHeader(status)
+}
+
+// TestDoctorCommand: what the program prints, and what its exit status says.
+func TestDoctorCommand(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t)
+	c.endpoint("/v1/webhooks/stripe", "*")
+	w := world.On(t, c.server.URL)
+	doctor := func(args []string, settings ...string) (stdout, stderr string, status int) {
+		t.Helper()
+		all := []string{"ADMIN_ADDR="}
+		for name, value := range c.env {
+			all = append(all, name+"="+value)
+		}
+		cmd := w.Command(append([]string{"doctor"}, args...), append(all, settings...)...)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); err != nil {
+			var exit *exec.ExitError
+			require.True(t, errors.As(err, &exit), err)
+			status = exit.ExitCode()
+		}
+		return out.String(), errs.String(), status
+	}
+
+	out, errs, status := doctor(nil)
+	require.Zero(t, status, out+errs)
+	require.Empty(t, errs)
+	want, err := os.ReadFile("testdata/doctor.txt")
+	require.NoError(t, err)
+	require.Equal(t, string(want), settled(out))
+
+	out, _, status = doctor([]string{"-json"})
+	require.Zero(t, status, out)
+	var report struct {
+		OK     bool
+		Checks []struct{ ID, Status, Detail string }
+	}
+	decoder := json.NewDecoder(strings.NewReader(out))
+	decoder.DisallowUnknownFields()
+	require.NoError(t, decoder.Decode(&report))
+	require.True(t, report.OK)
+	require.Len(t, report.Checks, 21)
+	require.Equal(t, "settings", report.Checks[0].ID)
+	require.Equal(t, "ok", report.Checks[0].Status)
+
+	out, _, status = doctor(nil, "STRIPE_WEBHOOK_SECRET=")
+	require.Zero(t, status, "a warning is not bad")
+	require.Regexp(t, `(?m)^warn +settings.webhook_secret +STRIPE_WEBHOOK_SECRET is unset`, out)
+
+	out, errs, status = doctor([]string{"-json"}, "BROKER_URL=nats://127.0.0.1:9")
+	require.Equal(t, 1, status, out)
+	require.Empty(t, errs)
+	require.Contains(t, out, `{"ok":false,"checks":[`)
+
+	out, errs, status = doctor(nil, "DATABASE_URL=")
+	require.Equal(t, 2, status)
+	require.Empty(t, out, "nothing that looks like a result")
+	require.Contains(t, errs, "DATABASE_URL is required")
+	_, errs, status = doctor([]string{"please"})
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, "usage: api COMMAND")
+}
+
+// settled replaces what differs from run to run.
+func settled(out string) string {
+	for _, r := range []struct{ pattern, by string }{
+		{`/\S+/broker`, "DIR"},
+		{`PostgreSQL \d+[^\n]*`, "PostgreSQL VERSION"},
+		{`NATS [\d.]+`, "NATS VERSION"},
+		{`agree within \S+`, "agree within TIME"},
+		{`responded in \S+`, "responded in TIME"},
+		{`(acct|we)_\w+`, "${1}_ID"},
+		{`up to \d+`, "up to NUMBER"},
+	} {
+		out = regexp.MustCompile(r.pattern).ReplaceAllString(out, r.by)
+	}
+	return out
+}
+
+// TestDoctorJudgesFacts: what no server of a test can be.
+func TestDoctorJudgesFacts(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[int]verdict{14: bad, 15: healthy, 18: healthy, 19: warning} {
+		var d diagnosis
+		server(&d, postgres.Facts{Version: version})
+		require.Equal(t, want, d.checks[0].Status, version)
+	}
+}
+
+// TestDoctorIsBounded: what accepts a connection and says nothing more is away, and the others are asked all the same.
+func TestDoctorIsBounded(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close() // it never accepts
+	silent := l.Addr().String()
+	env := map[string]string{
+		"DATABASE_URL": "postgres://payonce@" + silent + "/payonce", "STRIPE_SECRET_KEY": stripesim.DefaultKey,
+		"STRIPE_API_BASE": "http://" + silent, "BROKER_URL": "nats://" + silent,
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*doctorWithin) // a guard, for one that waits for ever
+	defer cancel()
+	report := examine(ctx, patient{getenv: func(name string) string { return env[name] }})
+	require.NoError(t, ctx.Err())
+	require.False(t, report.OK)
+	found := map[string]verdict{}
+	for _, c := range report.Checks {
+		found[c.ID] = c.Status
+	}
+	for _, id := range []string{"database.reachable", "stripe.reachable", "broker.reachable"} {
+		require.Equal(t, bad, found[id], id)
+	}
+	require.Len(t, report.Checks, 21)
+}
+
+// TestDoctorEscapesWhatCameFromOutside: Stripe and proxies choose the text of errors.
+func TestDoctorEscapesWhatCameFromOutside(t *testing.T) {
+	t.Parallel()
+	var d diagnosis
+	d.say(bad, "stripe.reachable", "%w", errors.New(hostile+"\n"+hostile))
+	report := doctorReport{Checks: d.checks}
+	var table, asJSON bytes.Buffer
+	require.NoError(t, report.print(&table))
+	require.NoError(t, printJSON(&asJSON, report))
+	for _, out := range []string{table.String(), asJSON.String()} {
+		for _, r := range out {
+			require.True(t, r == '\n' || !unprintable(r), "%q in %q", r, out)
+		}
+	}
+	require.Equal(t, 3, strings.Count(table.String(), "\n"), "a check is a line")
+}

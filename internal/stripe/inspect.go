@@ -1,0 +1,143 @@
+package stripe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"time"
+
+	stripego "github.com/stripe/stripe-go/v76"
+)
+
+// WebhookPath is where the service takes Stripe's events.
+const WebhookPath = "/v1/webhooks/stripe"
+
+// WebhookTypes are the types of events without which something is noticed minutes later than with them. Others that
+// arrive are used or ignored.
+var WebhookTypes = []string{
+	"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled",
+	"charge.refunded", "charge.refund.updated",
+	// part: disputes {
+	"charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed", "charge.dispute.funds_withdrawn",
+	"charge.dispute.funds_reinstated",
+	// part: disputes }
+}
+
+// Resource is a kind of object that the service reads, as the permissions of restricted keys name it.
+type Resource struct {
+	Permission string // to read it: Stripe's name, as far as it is known
+	list       string
+}
+
+// Resources are what the service must be able to read, or a recovery cannot. Whether a key may also write shows only
+// when it does.
+var Resources = []Resource{
+	{"rak_payment_intent_read", "/v1/payment_intents"},
+	{"rak_charge_read", "/v1/charges"},
+	{"rak_charge_read", "/v1/refunds"},
+	{"rak_dispute_read", "/v1/disputes"}, // part: disputes
+}
+
+// Reading is how a single read went.
+type Reading struct {
+	Err    error     // nil: the object was read
+	Status int       // 0: no response
+	Lacks  string    // of a 403: the permission that Stripe says is missing; empty if it names none
+	Date   time.Time // Stripe's clock, in whole seconds; zero if the response had none
+
+	Asked, Answered time.Time // our clock
+}
+
+// Refused reports whether Stripe rejected the key itself.
+func (r Reading) Refused() bool { return r.Status == http.StatusUnauthorized }
+
+// Forbidden reports whether the key may not read this.
+func (r Reading) Forbidden() bool { return r.Status == http.StatusForbidden }
+
+// Account is the account of a key.
+type Account struct {
+	stripego.APIResource
+	ID             string `json:"id"`
+	ChargesEnabled bool   `json:"charges_enabled"`
+	PayoutsEnabled bool   `json:"payouts_enabled"`
+}
+
+// WebhookEndpoint is where Stripe sends events to.
+type WebhookEndpoint struct {
+	ID            string   `json:"id"`
+	URL           string   `json:"url"`
+	Status        string   `json:"status"` // enabled or disabled
+	EnabledEvents []string `json:"enabled_events"`
+	Livemode      bool     `json:"livemode"`
+}
+
+// Occurred is an event as Stripe's list has it.
+type Occurred struct {
+	ID              string `json:"id"`
+	Type            string `json:"type"`
+	Created         int64  `json:"created"`
+	PendingWebhooks int64  `json:"pending_webhooks"` // endpoints that have not acknowledged it yet
+	Livemode        bool   `json:"livemode"`
+}
+
+// MayRead reads one object of a resource.
+func (s *Client) MayRead(ctx context.Context, r Resource) Reading {
+	var any stripego.APIResource
+	return s.inspect(ctx, r.list+"?limit=1", &any)
+}
+
+// Account reads the account of the key.
+func (s *Client) Account(ctx context.Context) (Account, Reading) {
+	var a Account
+	r := s.inspect(ctx, "/v1/account", &a)
+	return a, r
+}
+
+// WebhookEndpoints lists the endpoints of the account; Stripe allows fewer than a page has.
+func (s *Client) WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, Reading) {
+	var list struct {
+		stripego.APIResource
+		Data []WebhookEndpoint `json:"data"`
+	}
+	r := s.inspect(ctx, fmt.Sprintf("/v1/webhook_endpoints?limit=%d", listPage), &list)
+	return list.Data, r
+}
+
+// LastEvent is the newest event of the account; zero if there is none.
+func (s *Client) LastEvent(ctx context.Context) (Occurred, Reading) {
+	var list struct {
+		stripego.APIResource
+		Data []Occurred `json:"data"`
+	}
+	r := s.inspect(ctx, "/v1/events?limit=1", &list)
+	if len(list.Data) == 0 {
+		return Occurred{}, r
+	}
+	return list.Data[0], r
+}
+
+// inspect reads without the limits and the metrics of the service's own calls.
+func (s *Client) inspect(ctx context.Context, path string, into stripego.LastResponseSetter) Reading {
+	r := Reading{Asked: time.Now()}
+	err := s.doOnce(ctx, func(ctx context.Context, x *exchange) error {
+		err := s.api.PaymentIntents.B.Call(http.MethodGet, path, s.o.SecretKey, &stripego.Params{Context: ctx}, into)
+		r.Answered, r.Status = time.Now(), int(x.status.Load())
+		if h := x.header.Load(); h != nil {
+			r.Date, _ = http.ParseTime(h.Get("Date")) // zero, if it is none
+		}
+		return err
+	})
+	r.Err = safe(err)
+	var refused *stripego.Error
+	if r.Forbidden() && errors.As(err, &refused) {
+		if named := permission.FindStringSubmatch(refused.Msg); named != nil {
+			r.Lacks = named[1]
+		}
+	}
+	return r
+}
+
+// permission is how Stripe names one in the message of a 403, such as 'rak_charge_read'.
+var permission = regexp.MustCompile(`'([a-z_]+_(?:read|write))'`)
