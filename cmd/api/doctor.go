@@ -178,9 +178,9 @@ func (p patient) settings(_ context.Context, d *diagnosis) {
 	}
 	if c.AdminToken == "" && !loopback(c.AdminAddr) {
 		d.say(warning, "settings.admin", "ADMIN_ADDR %s is not a loopback address, and ADMIN_TOKEN is unset: whoever can "+
-			"connect reads the operator's page; set ADMIN_TOKEN, or listen on 127.0.0.1", c.AdminAddr)
+			"connect reads its pages; set ADMIN_TOKEN, or listen on 127.0.0.1", c.AdminAddr)
 	} else {
-		d.say(healthy, "settings.admin", "the operator's page is protected: a token, or this machine only")
+		d.say(healthy, "settings.admin", "what it shows is protected: a token, or this machine only")
 	}
 }
 
