@@ -124,6 +124,7 @@ var startsCI = []string{
 	"FUZZTIME=10m .ci/run fuzz",
 	"DURATION=30m .ci/run soak",
 	"STORED=1000000 .ci/run bench retention",
+	".ci/run migration",
 	".ci/run races",
 }
 
