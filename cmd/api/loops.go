@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/payonce/internal/postgres"
 )
 
 // loop is work that is repeated until the process stops. Packages start no loops: service.loops is the list of all.
@@ -86,6 +88,7 @@ func start(
 		if !l.subscribes {
 			m.complete(l.name, time.Now())
 		}
+		ctx := postgres.ForAllTenants(ctx, "loop "+l.name)
 		running.Go(func() {
 			for ctx.Err() == nil {
 				n := l.runIteration(ctx, log, m)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"example.com/payonce/internal/postgres"
 )
 
 func main() {
@@ -112,6 +114,9 @@ func dispatch(ctx context.Context, cli cli, args []string) error {
 	for _, c := range commands() {
 		words := strings.Fields(c.name)
 		if len(args) >= len(words) && strings.Join(args[:len(words)], " ") == c.name {
+			if c.name != "serve" { // whose requests and loops each say for whom they work
+				ctx = postgres.ForAllTenants(ctx, "command "+c.name)
+			}
 			err := c.run(ctx, cli, args[len(words):])
 			if errors.Is(err, errUsage) {
 				_, _ = fmt.Fprintf(cli.stderr, "api: wrong arguments for %q\n\n", c.name)

@@ -60,6 +60,12 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if err := whenReady(ctx, log, func() error { return prepareSchema(ctx, c, pool, log) }); err != nil {
 		return err
 	}
+	if owns, err := pool.OwnsTables(ctx); err != nil {
+		return err
+	} else if owns {
+		log.Warn("the role of DATABASE_URL owns the tables, so neither their rights nor their policies bind it; " +
+			"docs/operations.md, Roles, has a role that owns nothing")
+	}
 	events, err := broker.Open(ctx, c.BrokerURL, broker.Options{Log: log})
 	if err != nil {
 		return err

@@ -56,7 +56,8 @@ type system struct {
 	broker     *brokerProcess
 	subscriber *subscriber
 	console    *console // nil: without -serve
-	dsn        string
+	dsn        string   // as whoever the server was found as
+	service    string   // as the service
 }
 
 // startLocal starts a system on this machine.
@@ -82,7 +83,7 @@ func startLocal(ctx context.Context, o options, out *printer) (_ *system, err er
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}
-	if s.tenant, err = createTenant(ctx, program, s.dsn); err != nil {
+	if s.tenant, err = createTenant(ctx, program, s.service); err != nil {
 		return nil, err
 	}
 	if err := s.startStripe(out); err != nil {
@@ -161,7 +162,13 @@ func (s *system) startDatabase(ctx context.Context, named string, out *printer) 
 	if s.pool, err = s.open(ctx); err != nil {
 		return err
 	}
-	_, err = s.pool.Migrate(ctx)
+	roles, err := devpg.Migrate(ctx, s.dsn)
+	s.service = roles.Service
+	if devpg.MayNotMakeRoles(err) { // on a server of the reader's
+		out.fact("Roles", "none: the role of DATABASE_URL may not make them, so the service has its rights")
+		s.service = s.dsn
+		_, err = s.pool.Migrate(ctx)
+	}
 	return err
 }
 
@@ -222,7 +229,7 @@ func (s *system) startProcesses(ctx context.Context, program string, out *printe
 		p.Child.Group, p.Child.Log = s.Group, s.Log
 		p.Child.Env = []string{
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir,
-			"DATABASE_URL=" + s.dsn,
+			"DATABASE_URL=" + s.service,
 			"STRIPE_API_BASE=" + s.stripe.api,
 			"STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
 			"STRIPE_WEBHOOK_SECRET=" + webhookSecret,

@@ -383,7 +383,7 @@ func TestDatabaseRefusesWrongDisputes(t *testing.T) {
 		"payment_disputed_is_not_negative": `UPDATE payments SET amount_disputed_minor = -1`,
 		"order_disputed_is_not_negative":   `UPDATE orders SET amount_disputed_minor = -1`,
 	} {
-		_, err := b.api.Pool.Raw().Exec(t.Context(), sql)
+		_, err := b.DB.Raw().Exec(t.Context(), sql)
 		var refused *pgconn.PgError
 		require.ErrorAs(t, err, &refused, name)
 		require.Equal(t, name, refused.ConstraintName)

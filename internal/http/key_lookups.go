@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // Whoever can reach the service can have it look up API keys, as many as they make up. So keys are looked up on
@@ -136,7 +137,7 @@ func (l *keyLookups) work() {
 			arg.KeyHashes = append(arg.KeyHashes, k.hash[:])
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), l.within)
-		rows, err := l.findKeys(ctx, arg)
+		rows, err := l.findKeys(postgres.ForTenants(ctx, slices.Clone(arg.TenantIds)), arg)
 		cancel()
 		found := make([]*db.APIKeyAuthenticateRow, len(batch))
 		for i := range rows {

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -36,13 +37,17 @@ type visitKey struct{}
 func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*visit) }
 
 // Value implements context.Context. chi finds its own context here, which it would
-// otherwise add.
+// otherwise add, and each statement the tenant whose rows it may see.
 func (v *visit) Value(key any) any {
 	switch key {
 	case visitKey{}:
 		return v
 	case chi.RouteCtxKey:
 		return &v.routes
+	case postgres.ScopeKey{}:
+		if v.tenant.id != "" {
+			return v.tenant.id
+		}
 	}
 	return v.Context.Value(key)
 }

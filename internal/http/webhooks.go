@@ -60,7 +60,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, &problem{code: codeInvalidRequest, detail: "The body is not an event."})
 		return
 	}
-	ctx, cancel := s.bounded(r.Context(), 0)
+	ctx, cancel := s.bounded(postgres.ForAllTenants(r.Context(), "the webhooks of Stripe"), 0)
 	defer cancel()
 	fresh, err := s.webhooks.Receive(ctx, inbox.Received{
 		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.Intent.ID, Payload: body,

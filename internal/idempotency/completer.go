@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -65,7 +66,8 @@ func (c *Completer) RunOnce(ctx context.Context) (int, error) {
 
 func (c *Completer) complete(ctx context.Context, claim *Claim) {
 	// A process that stops lets the item finish, although a kill would do no harm.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.within)
+	ctx = postgres.ForTenant(context.WithoutCancel(ctx), claim.TenantID)
+	ctx, cancel := context.WithTimeout(ctx, c.within)
 	defer cancel()
 	defer func() {
 		if bug := recover(); bug != nil {

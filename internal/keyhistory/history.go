@@ -331,6 +331,8 @@ func (r *Reader) webhooks(ctx context.Context, m made, calls []Call) ([]Webhook,
 	if len(about) == 0 {
 		return webhooks, nil
 	}
+	// A webhook has no tenant, but for those about a refund. The objects are of the tenant's own rows.
+	ctx = postgres.ForAllTenants(ctx, "the webhooks about an object")
 	rows, err := r.pool.KeyHistoryWebhooks(ctx, db.KeyHistoryWebhooksParams{
 		Consumer: payments.StripeEvents, ObjectIds: about,
 	})

@@ -139,7 +139,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 					"another site could point its own host name here. Use the address, or set ADMIN_TOKEN.")
 			return
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(postgres.ForAllTenants(r.Context(), "the operator's page")))
 	})
 }
 

@@ -86,7 +86,7 @@ func (k sessionKeys) csrfValid(s session, given string) bool {
 // TLS it is Secure, so that a browser never sends it over a connection that others
 // can read. Without, on loopback or through a tunnel, a browser would not keep such a one.
 func cookie(r *http.Request, value string) *http.Cookie {
-	c := &http.Cookie{
+	c := &http.Cookie{ //nolint:gosec // Secure says when
 		Name: cookieName, Value: value, Path: "/operator", HttpOnly: true, Secure: admin.OverTLS(r),
 		SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLasts.Seconds()),
 	}

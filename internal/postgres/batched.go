@@ -258,10 +258,14 @@ func (b *Batched[Row, Result]) release(batch []*member[Row, Result]) {
 
 func (b *Batched[Row, Result]) together(ctx context.Context, batch []*member[Row, Result]) error {
 	rows := make([]Row, len(batch))
+	tenants := make([]string, 0, len(batch))
 	for i, m := range batch {
 		rows[i], m.done = m.row, false
+		if scope := scopeFor(m.ctx, b.stmt.Tenant(&m.row)); scope != "" {
+			tenants = append(tenants, scope)
+		}
 	}
-	return b.stmt.Run(ctx, b.pool.batches, rows, func(ordinal int32, result Result) {
+	return b.stmt.Run(ForTenants(ctx, tenants), b.pool.batches, rows, func(ordinal int32, result Result) {
 		m := batch[ordinal-1]
 		m.result, m.done = result, true
 	})

@@ -141,7 +141,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if p.hot, err = pgxpool.NewWithConfig(ctx, hot); err != nil {
 		return nil, fmt.Errorf("open the connection pool of batches: %w", err)
 	}
-	p.Queries, p.batches = db.New(bounded{p.pgx, within}), db.New(bounded{p.hot, within})
+	p.Queries, p.batches = db.New(bounded{scoped{p.pgx}, within}), db.New(bounded{scoped{p.hot}, within})
 	p.keys, p.probe = p.pgx, p.pgx
 	if reserved {
 		if p.keys, err = reserve(ctx, hot, keyConns); err == nil {
@@ -195,7 +195,7 @@ func (p *Pool) pools() []*pgxpool.Pool {
 
 // ForAPIKeys runs statements on connections that nothing else uses. What asks for API keys, valid or not, can use up
 // these and no others.
-func (p *Pool) ForAPIKeys() *db.Queries { return db.New(bounded{p.keys, p.within}) }
+func (p *Pool) ForAPIKeys() *db.Queries { return db.New(bounded{scoped{p.keys}, p.within}) }
 
 // Ping checks that the server responds and, unless the pool is for reading, can be written to, on a connection that
 // nothing else uses.
@@ -305,7 +305,11 @@ func (p *Pool) inTxOnce(ctx context.Context, within time.Duration, fn func(q *db
 func (p *Pool) begin(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
-	return p.pgx.Begin(ctx)
+	begin, err := beginInScope(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.pgx.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 }
 
 // NotWritten reports whether err proves that a statement outside a transaction, or a COMMIT, had no effect. The proof

@@ -142,6 +142,10 @@ func TestQueriesOfTenants(t *testing.T) {
 			inserts api_keys/\x7878787878787878787878787878787878787878787878787878787878787878: created_at=now
 				expires_at=now+24h hint=wxyz name=reports read_only=true
 			locks tenants/tenant`},
+		{rule: "ListsTheTenants", query: q.TenantList, want: `
+			row ID=acme Name=Twin CreatedAt=now
+			row ID=acme:eu Name=Tenant CreatedAt=now
+			row ID=disabled Name=Disabled Disabled=true CreatedAt=now`},
 		{rule: "ListsThoseOfTheTenant", query: q.APIKeyList, with: tenant, want: `
 			row Hint=abcd CreatedAt=-9h
 			row Hint=abcd CreatedAt=-8h RevokedAt=-1h

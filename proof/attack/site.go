@@ -32,7 +32,8 @@ type site struct {
 	*process.Stage
 	api      *process.API
 	pool     *postgres.Pool
-	database string
+	database string // as a superuser
+	service  string // the same as the service has it
 	stripe   string // base URL of the simulator
 	broker   string
 	victim   tenant
@@ -84,7 +85,7 @@ func open(ctx context.Context, say func(string, ...any)) (_ *site, err error) {
 	s.broker = "nats://" + events.(interface{ Addr() string }).Addr()
 	s.api = &process.API{Child: process.Child{Name: "API process", Program: program, Args: []string{"serve"},
 		Group: s.Group, Log: s.Log, Env: []string{
-			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + s.database,
+			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + s.service,
 			"BROKER_URL=" + s.broker,
 			"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
 			"STRIPE_WEBHOOK_SECRET=" + webhookSecret, "ADMIN_TOKEN=" + adminToken,
@@ -133,7 +134,8 @@ func (s *site) startDatabase(ctx context.Context, say func(string, ...any)) erro
 		return err
 	}
 	s.Later(func() error { s.pool.Close(); return nil })
-	_, err = s.pool.Migrate(ctx)
+	roles, err := devpg.Migrate(ctx, s.database)
+	s.service = roles.Service
 	return err
 }
 

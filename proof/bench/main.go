@@ -37,6 +37,7 @@ type settings struct {
 	rounds      int
 	seconds     int
 	connections int
+	role        string
 	clients     int // pgbench's
 	events      int
 	stored      int
@@ -65,6 +66,8 @@ func main() {
 		"stop storing keys after so long, and measure with what there is")
 	flag.StringVar(&s.against, "against", "",
 		"measure payments against the service of this `commit`, which is built apart")
+	flag.StringVar(&s.role, "role", "payonce_service",
+		"the service's `role` in the database; empty: that of the server's URL, whom the policies of the tables do not bind")
 	flag.DurationVar(&s.memory, "memory", time.Minute, "how long resident memory is watched")
 	flag.StringVar(&s.only, "only", ".",
 		"what matches this `regexp`: a group, or a group and a line, as requests/replays")

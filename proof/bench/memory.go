@@ -18,6 +18,7 @@ import (
 
 	"example.com/payonce/proof/internal/plot"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/devpg"
 	"example.com/payonce/testkit/process"
 )
 
@@ -72,7 +73,7 @@ func (b *bench) startProgram(ctx context.Context, brokerURL string) (end func(),
 	}
 	b.child = exec.CommandContext(ctx, binary, "serve")
 	b.child.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + b.url, "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
+		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + devpg.As(b.url, b.s.role), "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
 		"LOG_LEVEL=info",
 		"STRIPE_API_BASE=http://" + l.Addr().String(), "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
 		"STRIPE_WEBHOOK_SECRET=" + webhookSecret,

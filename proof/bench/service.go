@@ -20,6 +20,7 @@ import (
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/testkit/devpg"
 )
 
 // reserved is how many connections the service keeps for API keys and readiness.
@@ -31,6 +32,7 @@ const reserved = 3
 func service(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("service", flag.ContinueOnError)
 	url := flags.String("database", "", "PostgreSQL")
+	role := flags.String("role", "", "the service's role; the others have that of the URL")
 	tenant := flags.String("tenant", "", "whose keys the bare handler reads")
 	conns := flags.Int("pool", 16, "connections of the pool, beside those that are reserved")
 	takes := flags.Duration("gateway", 0, "how long each call of the gateway takes")
@@ -38,7 +40,8 @@ func service(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	pool, err := postgres.Open(ctx, *url, postgres.Options{MaxConn: int32(*conns) + reserved})
+	ctx = postgres.ForAllTenants(ctx, "bench") // the loops; a request has its tenant
+	pool, err := postgres.Open(ctx, devpg.As(*url, *role), postgres.Options{MaxConn: int32(*conns) + reserved})
 	if err != nil {
 		return err
 	}

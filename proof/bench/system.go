@@ -15,6 +15,7 @@ import (
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/devpg"
 )
 
 // ordersMax is how many fresh orders one measurement may use up: more than any
@@ -48,7 +49,7 @@ func newBatch() int {
 
 func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) {
 	return prepareWith(ctx, serverURL, s, func(ctx context.Context, b *bench) error {
-		_, err := b.pool.Migrate(ctx)
+		_, err := devpg.Migrate(ctx, b.url)
 		return err
 	})
 }
@@ -128,6 +129,9 @@ func (b *bench) startService(ctx context.Context, args ...string) error {
 		if program, err = os.Executable(); err != nil {
 			return err
 		}
+	}
+	if b.program == "" { // another commit's may know no roles
+		args = append(args, "-role", b.s.role)
 	}
 	b.child = exec.CommandContext(ctx, program,
 		append([]string{"service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients)},

@@ -129,6 +129,7 @@ var session = []typed{
 	{command: `go run ./cmd/api audit`, says: auditIsClean},
 	{command: `go run ./cmd/api audit -since 48h`, says: auditIsClean},
 	{command: `go run ./cmd/api audit -since 720h`, says: auditIsClean},
+	{command: `psql "$ADMIN_URL" -v ON_ERROR_STOP=1 -f deploy/roles.sql`, says: `^DO\n$`},
 	{command: `go run ./cmd/api relay replay -since 2h`, says: `^[1-9][0-9]* events will be sent again`},
 	// None, if the relay has not yet sent again what the command before has asked for.
 	{command: `go run ./cmd/api relay replay -since 48h`, says: `^[0-9]+ events will be sent again`},
@@ -258,7 +259,7 @@ func openTerminal(t *testing.T) *terminal {
 	restoredURL.Path = "/" + s.restored
 	s.env = append(os.Environ(), "DATABASE_URL=", "PGHOST="+u.Hostname(), "PGPORT="+u.Port(),
 		"PGUSER="+u.User.Username(), "PGPASSWORD="+password,
-		"PGDATABASE=postgres", "PSQL_PAGER=cat", "PAGER=cat", "RESTORED_URL="+restoredURL.String(),
+		"PGDATABASE=postgres", "ADMIN_URL="+s.dsn, "PSQL_PAGER=cat", "PAGER=cat", "RESTORED_URL="+restoredURL.String(),
 		"STRIPE_API_BASE="+stripe.URL, "HTTP_ADDR="+s.public, "ADMIN_ADDR="+s.admin,
 		"BROKER_URL=embedded:"+filepath.Join(s.dir, "broker"))
 	t.Cleanup(func() { // before the database goes

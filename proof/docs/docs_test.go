@@ -104,6 +104,7 @@ func slug(title string) string {
 
 var (
 	testName = regexp.MustCompile(`^(Test|Fuzz|Benchmark)[A-Z]\w*(/.+)?$`)
+	role     = regexp.MustCompile(`^payonce_(owner|service|audit)$`)
 	metric   = regexp.MustCompile(`^payonce_[a-z_]+[a-z]$`)
 	file     = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)*\.(go|sql|md|ya?ml|json|html|css|js|conf|mod)$`)
 	folder   = regexp.MustCompile(`^(\./)?(cmd|db|deploy|docs|internal|loadtest|proof|stripesim|testkit|tools)` +
@@ -155,6 +156,8 @@ func TestNames(t *testing.T) {
 			switch {
 			case testName.MatchString(name):
 				expect(tests.Has("", name), d, name)
+			case role.MatchString(name):
+				expect(words[name], d, name)
 			case metric.MatchString(name):
 				_, ok := metrics[name]
 				expect(ok || metrics[histograms.ReplaceAllString(name, "")].Histogram, d, name)

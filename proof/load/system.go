@@ -163,8 +163,8 @@ func (s *system) startDatabase(ctx context.Context, named string, say func(strin
 	if err := s.open(ctx, u.String()); err != nil {
 		return "", err
 	}
-	_, err = s.pool.Migrate(ctx)
-	return u.String(), err
+	roles, err := devpg.Migrate(ctx, u.String())
+	return roles.Service, err
 }
 
 func (s *system) open(ctx context.Context, dsn string) (err error) {

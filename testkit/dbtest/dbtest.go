@@ -58,14 +58,14 @@ func Server(t testing.TB) *devpg.Server {
 	return s
 }
 
-// Migrated migrates the database at url and returns a pool on it.
+// Migrated makes the roles of the service in the database at url, migrates it as their owner and returns a pool on it,
+// with the rights of url.
 func Migrated(t testing.TB, url string) *postgres.Pool {
 	t.Helper()
-	pool := open(t, url)
-	if _, err := pool.Migrate(t.Context()); err != nil {
+	if _, err := devpg.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	return pool
+	return open(t, url)
 }
 
 // Main runs the tests of a package, then what else there is to clean up, and

@@ -173,16 +173,10 @@ func (s *server) migrateInto(ctx context.Context, name string) error {
 	if err := s.copy(ctx, name, "template0"); err != nil {
 		return err
 	}
-	pool, err := postgres.Open(ctx, s.dsn(name), postgres.Options{Name: "dbtest"})
-	if err != nil {
+	if _, err := devpg.Migrate(ctx, s.dsn(name)); err != nil {
 		return err
 	}
-	_, err = pool.Migrate(ctx)
-	pool.Close()
-	if err != nil {
-		return err
-	}
-	_, err = s.admin.Exec(ctx, "ALTER DATABASE "+quoted(name)+" WITH ALLOW_CONNECTIONS false IS_TEMPLATE true")
+	_, err := s.admin.Exec(ctx, "ALTER DATABASE "+quoted(name)+" WITH ALLOW_CONNECTIONS false IS_TEMPLATE true")
 	return err
 }
 

@@ -188,10 +188,12 @@ func (l *link) understand(m *message) (statement string, executes bool) {
 	case 'B': // Bind: portal, name, parameters. What is bound here is executed in the same unit.
 		_, rest, _ := bytes.Cut(m.body, []byte{0})
 		name, _, _ := bytes.Cut(rest, []byte{0})
-		return l.statements[string(name)], true
+		statement = l.statements[string(name)]
+		return statement, !strings.HasPrefix(statement, "SELECT set_config(") // the scope of the one behind it
 	case 'Q':
 		text, _, _ := bytes.Cut(m.body, []byte{0})
-		return string(text), true
+		statement, _, _ = strings.Cut(string(text), "; SET LOCAL ") // a BEGIN brings its scope along
+		return statement, true
 	}
 	return statement, false
 }

@@ -115,7 +115,7 @@ func (w *World) WatchHolders() {
 	w.Exec(`
 		CREATE TABLE owner_writes (key text, token bigint, holder text, writer text, point text);
 		CREATE TABLE owners (tenant_id text, key text, token bigint, holder text);
-		CREATE FUNCTION note_owner() RETURNS trigger LANGUAGE plpgsql AS $$
+		CREATE FUNCTION note_owner() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 		BEGIN
 			IF TG_OP = 'INSERT' OR NEW.lease_token > OLD.lease_token THEN
 				INSERT INTO owners VALUES (NEW.tenant_id, NEW.key, NEW.lease_token, current_setting('application_name'));

@@ -146,7 +146,7 @@ type stage struct {
 
 func newStage(t *testing.T, s Scene) *stage {
 	w := New(t)
-	proxy, err := pgproxy.Start(w.URL)
+	proxy, err := pgproxy.Start(w.forTests())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	g := &stage{Scene: s, proxy: proxy, log: &logs.Buffer{}}

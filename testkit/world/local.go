@@ -165,7 +165,7 @@ func (o LocalOptions) withDefaults(w *World) LocalOptions {
 		o.Name = "local"
 	}
 	if o.Database == "" {
-		o.Database = w.URL
+		o.Database = w.forTests()
 	}
 	if o.Stripe == "" {
 		o.Stripe = w.StripeURL

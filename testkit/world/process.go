@@ -16,11 +16,13 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/devpg"
 	"example.com/payonce/testkit/process"
 )
 
@@ -88,10 +90,23 @@ func (w *World) sessionName() string { return fmt.Sprintf("process %d", w.sessio
 
 // urlFor is the database's URL with that name.
 func (w *World) urlFor(session string) string {
-	u, err := url.Parse(w.URL)
-	require.NoError(w.T, err)
+	return withParameter(w.T, w.asService(), "application_name", session)
+}
+
+// asService is the way to the database that a service in production has: as the role that owns nothing.
+func (w *World) asService() string { return devpg.As(w.URL, "payonce_service") }
+
+// forTests is asService for a server in this process. What a test calls directly, and not through the API, has no
+// tenant in its context, so it is for all.
+func (w *World) forTests() string {
+	return withParameter(w.T, w.asService(), "payonce.tenants", "*")
+}
+
+func withParameter(t testing.TB, dsn, name, value string) string {
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
 	q := u.Query()
-	q.Set("application_name", session)
+	q.Set(name, value)
 	u.RawQuery = q.Encode()
 	return u.String()
 }

@@ -37,7 +37,7 @@ func LongTimeouts(name string) LocalOptions {
 func Proxied(t testing.TB, o LocalOptions) (*World, *Local, *pgproxy.Proxy) {
 	t.Helper()
 	w := New(t)
-	proxy, err := pgproxy.Start(w.URL)
+	proxy, err := pgproxy.Start(w.forTests())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	o.Database = proxy.URL()

@@ -46,6 +46,7 @@ type world struct {
 	log      *process.Log
 	keepLog  bool
 	pg       *devpg.Server
+	roles    devpg.Roles
 	pool     *postgres.Pool // the harness's own, for the checks
 	sim      *stripesim.Sim
 	stripe   *httptest.Server
@@ -144,7 +145,7 @@ func (w *world) startDatabase(ctx context.Context, c Config) (err error) {
 	if w.pool, err = postgres.Open(ctx, w.pg.URL, postgres.Options{Name: "chaos", MaxConn: 4}); err != nil {
 		return err
 	}
-	if _, err := w.pool.Migrate(ctx); err != nil {
+	if w.roles, err = devpg.Migrate(ctx, w.pg.URL); err != nil {
 		return err
 	}
 	_, err = w.pool.Raw().Exec(ctx, witnesses)
@@ -182,7 +183,7 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 		}
 		*addr = free.String()
 	}
-	if n.wire, err = pgproxy.Start(w.pg.URL); err != nil {
+	if n.wire, err = pgproxy.Start(w.roles.Service); err != nil {
 		return n, err
 	}
 	if n.dsn, err = url.Parse(n.wire.URL()); err != nil {
@@ -251,7 +252,7 @@ func (w *world) notify(ctx context.Context) error {
 // the line it prints.
 func (w *world) command(ctx context.Context, into any, args ...string) error {
 	cmd := exec.CommandContext(ctx, w.program, args...)
-	cmd.Env = []string{"DATABASE_URL=" + w.pg.URL, "STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=" + w.stripe.URL}
+	cmd.Env = []string{"DATABASE_URL=" + w.roles.Service, "STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=" + w.stripe.URL}
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()

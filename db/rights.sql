@@ -1,0 +1,99 @@
+-- Who may do what, and whose rows a statement sees. `api migrate` runs this after the migrations, so a new table has its
+-- rights in the same release. It may run any number of times, and changes only what is not yet so.
+--
+-- Three roles, which deploy/roles.sql makes: payonce_owner owns the tables and migrates, payonce_service serves,
+-- payonce_audit reads. Without them the tables belong to whoever migrates, and only the policies are made.
+
+-- The second wall between tenants: a row is seen and written by statements that have named its tenant, or that are for
+-- all tenants and say so (internal/postgres, scope.go). Neither a superuser nor the owner of the tables is bound by it.
+-- The two sub-selects are executed once for each statement, not for each row.
+DO $$
+DECLARE
+    wall record;
+    key  text;
+BEGIN
+    FOR wall IN
+        SELECT c.oid::regclass AS name, a.attname AS key
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND NOT c.relrowsecurity
+          AND (a.attname = 'tenant_id' OR c.relname = 'tenants' AND a.attname = 'id')
+    LOOP
+        EXECUTE format($policy$
+            CREATE POLICY tenants_in_scope ON %s USING (
+                (SELECT current_setting('payonce.tenants', true)) = '*'
+                OR %I = ANY ((SELECT string_to_array(current_setting('payonce.tenants', true), ','))::text[]))
+            $policy$, wall.name, wall.key);
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', wall.name);
+    END LOOP;
+    -- A view is read with the rights of its owner, who passes the wall, unless it says otherwise.
+    FOR wall IN
+        SELECT c.oid::regclass AS name
+        FROM pg_class c
+        WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'v'
+          AND NOT coalesce(c.reloptions @> '{security_invoker=true}', false)
+    LOOP
+        EXECUTE format('ALTER VIEW %s SET (security_invoker = true)', wall.name);
+    END LOOP;
+END $$;
+
+-- What the service's role may do: read all, and write what stands here, in the columns that stand here. It owns nothing,
+-- so it can neither disable a trigger nor truncate a table. A table that is not listed is read only, for both roles.
+DO $$
+DECLARE
+    given record;
+BEGIN
+    IF to_regrole('payonce_service') IS NULL OR to_regrole('payonce_audit') IS NULL THEN
+        RETURN;
+    END IF;
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM payonce_service, payonce_audit', current_schema());
+    EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO payonce_service, payonce_audit', current_schema());
+    FOR given IN
+        SELECT rights.may, c.oid::regclass AS name
+        FROM (VALUES
+            ('operator_actions',       'INSERT, UPDATE (outcome, result)'), -- part: operator
+            ('operator_sessions_ended', 'INSERT, DELETE'), -- part: operator
+            ('tenants',                'INSERT, UPDATE (disabled_at)'),
+            ('api_keys',               'INSERT, UPDATE'),
+            ('idempotency_keys',       'INSERT, UPDATE, DELETE'), -- a tombstone, by the reaper
+            -- An event says what it said: only where it is in the queue and in the feed changes.
+            ('outbox_events',          'INSERT, UPDATE (position, published_at, parked_at, attempts, next_attempt_at, last_error), DELETE'),
+            ('outbox_leases',          'INSERT, UPDATE, DELETE'),
+            ('event_feeds',            'INSERT, UPDATE'),
+            ('orders',                 'INSERT, UPDATE'),
+            ('payments',               'INSERT, UPDATE'),
+            ('stripe_call_rows',       'INSERT, UPDATE'),
+            ('intent_searches',        'INSERT, UPDATE'),
+            ('refunds',                'INSERT, UPDATE'),
+            ('refunds_owed',           'INSERT, UPDATE'),
+            ('inbox_events',           'INSERT, UPDATE, DELETE'),
+            ('consumer_positions',     'INSERT, UPDATE'), -- part: consumers
+            ('discrepancies',          'INSERT, UPDATE'),
+            ('ledger_entries',         'INSERT'), -- part: ledger
+            -- part: webhooks {
+            ('webhook_endpoints',      'INSERT, UPDATE'),
+            ('webhook_deliveries',     'INSERT, UPDATE, DELETE'),
+            -- part: webhooks }
+            -- part: checkouts {
+            ('stock',                  'INSERT, UPDATE'),
+            ('reservations',           'INSERT, UPDATE'),
+            ('checkouts',              'INSERT, UPDATE'),
+            ('checkout_steps',         'INSERT, UPDATE'),
+            -- part: checkouts }
+            -- part: disputes {
+            ('disputes',               'INSERT, UPDATE'),
+            ('dispute_movements',      'INSERT'),
+            -- part: disputes }
+            ('reconciliation_windows', 'INSERT, UPDATE')
+        ) AS rights (name, may)
+        JOIN pg_class c ON c.relname = rights.name AND c.relnamespace = current_schema()::regnamespace
+    LOOP
+        EXECUTE format('GRANT %s ON %s TO payonce_service', given.may, given.name);
+    END LOOP;
+
+    -- Of events the service deletes what is published and a day old: its retention is longer.
+    IF NOT EXISTS (SELECT FROM pg_policies
+                   WHERE schemaname = current_schema() AND policyname = 'only_old_events_are_deleted') THEN
+        CREATE POLICY only_old_events_are_deleted ON outbox_events AS RESTRICTIVE FOR DELETE TO payonce_service
+            USING (published_at < clock_timestamp() - interval '1 day');
+    END IF;
+END $$;

@@ -1,0 +1,66 @@
+package http_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
+)
+
+// TestForgottenTenant: a query of which somebody has forgotten the tenant returns nothing of another one's. Each query is
+// taken its condition on the tenant, and somebody asks for what is not theirs. With the rights of a superuser, who passes
+// the policies, the same request shows it: so it is the policy that stops it.
+func TestForgottenTenant(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	open, err := pgproxy.Start(w.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, open.Close()) })
+	unprotected := w.Local(world.LocalOptions{Database: open.URL(), Name: "superuser"})
+
+	order := api.Order()
+	payment := api.Pay("the-payment", order, "pm_card_visa").ID()
+	refund := api.Post("/v1/payments/"+payment+"/refunds", "the-refund", `{"amount":100}`).ID()
+	require.Equal(t, http.StatusOK, api.Get("/v1/events").Status) // gives the events their positions // part: events
+	stranger := w.NewTenant()
+
+	const ofArrays, ofOne = `\w+\.tenant_id = asked\.tenant_id AND `, `tenant_id = (\$\d+)`
+	for _, c := range []struct{ query, condition, path, object string }{
+		{"OrdersRead", ofArrays, "/v1/orders/" + order, order},
+		{"PaymentsRead", ofArrays, "/v1/payments/" + payment, payment},
+		{"RefundsRead", ofArrays, "/v1/refunds/" + refund, refund},
+		{"OrderList", ofOne, "/v1/orders", order},
+		{"PaymentList", ofOne, "/v1/payments", payment},
+		{"PaymentListOfOrder", ofOne, "/v1/payments?order_id=" + order, payment},
+		{"FeedList", ofOne, "/v1/events", order},                              // part: events
+		{"KeyHistoryKey", ofOne, "/v1/idempotency-keys/the-payment", payment}, // part: history
+	} {
+		t.Run(c.query, func(t *testing.T) {
+			with := ""
+			if c.condition == ofOne {
+				with = "$1::text IS NOT NULL"
+			}
+			for _, p := range []*pgproxy.Proxy{proxy, open} {
+				p.Rewrite("name: "+c.query+" ", c.condition, with)
+			}
+			api.Pool.Reset()
+			unprotected.Pool.Reset()
+			shown := unprotected.As(stranger).Get(c.path)
+			require.Contains(t, string(shown.Body), c.object, "without the policy it is shown")
+			seen := api.As(stranger).Get(c.path)
+			require.NotContains(t, string(seen.Body), `"id":"`+c.object)
+			if seen.Status == http.StatusOK {
+				var list struct{ Data []json.RawMessage }
+				require.NoError(t, json.Unmarshal(seen.Body, &list))
+				require.Empty(t, list.Data)
+			} else {
+				require.Equal(t, http.StatusNotFound, seen.Status)
+			}
+			require.Contains(t, string(api.Get(c.path).Body), c.object, "its owner sees it still")
+		})
+	}
+}

@@ -1,0 +1,251 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/devpg"
+)
+
+const permissionDenied = "42501"
+
+// TestServiceOwnsNothing: what the service's role may do to each table, read from the catalogue of a migrated database.
+func TestServiceOwnsNothing(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	type table struct {
+		Name, Owner   string
+		Insert, Never bool
+		Change        string // all, some columns or none
+		Remove, Wall  bool
+		Tenant        bool
+	}
+	tables := all[table](t, pool, `
+		SELECT c.relname AS name, c.relowner::regrole::text AS owner,
+			has_table_privilege('payonce_service', c.oid, 'INSERT') AS insert,
+			has_table_privilege('payonce_service', c.oid, 'TRUNCATE')
+				OR has_table_privilege('payonce_service', c.oid, 'TRIGGER')
+				OR has_table_privilege('payonce_service', c.oid, 'REFERENCES') AS never,
+			CASE WHEN has_table_privilege('payonce_service', c.oid, 'UPDATE') THEN 'all'
+				WHEN has_any_column_privilege('payonce_service', c.oid, 'UPDATE') THEN 'some' ELSE 'none' END AS change,
+			has_table_privilege('payonce_service', c.oid, 'DELETE') AS remove,
+			c.relrowsecurity AS wall,
+			EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant_id') AS tenant
+		FROM pg_class c
+		WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace`)
+	require.NotEmpty(t, tables)
+	changes := map[string]string{
+		"tenants": "some", "outbox_events": "some",
+		"ledger_entries":          "none", // part: ledger
+		"operator_actions":        "some", // part: operator
+		"dispute_movements":       "none", // part: disputes
+		"operator_sessions_ended": "none", // part: operator
+	}
+	removes := map[string]bool{
+		"idempotency_keys": true, "outbox_events": true, "outbox_leases": true, "inbox_events": true,
+		"webhook_deliveries":      true, // part: webhooks
+		"operator_sessions_ended": true, // part: operator
+	}
+	for _, c := range tables {
+		require.Equal(t, "payonce_owner", c.Owner, c.Name)
+		require.False(t, c.Never, c.Name)
+		require.True(t, c.Wall || !c.Tenant, "%s has tenants and no policy", c.Name)
+		if c.Name == "goose_db_version" {
+			require.False(t, c.Insert, "only the owner migrates")
+			continue
+		}
+		require.True(t, c.Insert, "%s is not in db/rights.sql", c.Name)
+		change, ok := changes[c.Name]
+		if !ok {
+			change = "all"
+		}
+		require.Equal(t, change, c.Change, c.Name)
+		require.Equal(t, removes[c.Name], c.Remove, c.Name)
+		delete(changes, c.Name)
+		delete(removes, c.Name)
+	}
+	require.Empty(t, changes)
+	require.Empty(t, removes)
+}
+
+// TestRolesAreRefused: the database refuses the service's own role, and the auditor's.
+func TestRolesAreRefused(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	for role, writes := range map[string][]string{
+		"payonce_service": {
+			"ALTER TABLE payments DISABLE TRIGGER ALL",
+			"ALTER TABLE payments NO FORCE ROW LEVEL SECURITY",
+			"DROP POLICY tenants_in_scope ON payments",
+			"SET session_replication_role = replica",
+			"TRUNCATE outbox_events",
+			"DROP TABLE payments",
+			"CREATE TABLE mine ()",
+			"CREATE FUNCTION refuse_write() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+			"UPDATE outbox_events SET data = NULL",
+			"UPDATE outbox_events SET version = 2",
+			"DELETE FROM orders",
+			"DELETE FROM payments",
+			"UPDATE tenants SET name = ''",
+			"UPDATE ledger_entries SET amount_minor = 1", // part: ledger
+			"DELETE FROM ledger_entries",                 // part: ledger
+			"DELETE FROM operator_actions",               // part: operator
+			"UPDATE operator_actions SET reason = ''",    // part: operator
+		},
+		"payonce_audit": {
+			"INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_1', 'x', '')",
+			"UPDATE orders SET amount_minor = 1",
+			"DELETE FROM outbox_events",
+			"SELECT * FROM orders FOR UPDATE",
+			"TRUNCATE orders",
+		},
+	} {
+		conn := connect(t, devpg.As(url, role))
+		for _, sql := range writes {
+			_, err := conn.Exec(t.Context(), sql)
+			var refused *pgconn.PgError
+			require.ErrorAs(t, err, &refused, sql)
+			require.Equal(t, permissionDenied, refused.Code, sql)
+		}
+		_, err := conn.Exec(t.Context(), "SELECT * FROM orders, payments, tenants")
+		require.NoError(t, err, role)
+	}
+}
+
+// TestOwnsTables: serve warns of a role that neither rights nor policies bind.
+func TestOwnsTables(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	for role, owns := range map[string]bool{
+		"": true, "payonce_owner": true, "payonce_service": false, "payonce_audit": false, // "": a superuser
+	} {
+		found, err := openAs(t, devpg.As(url, role)).OwnsTables(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, owns, found, role)
+	}
+	nothing, err := openAs(t, devpg.As(url, "payonce_service")).Migrate(t.Context())
+	require.NoError(t, err, "a service with AUTO_MIGRATE that finds a current schema")
+	require.Empty(t, nothing)
+}
+
+// TestServiceDeletesOnlyOldEvents: the reaper's retention is longer than a day.
+func TestServiceDeletesOnlyOldEvents(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	admin, service := connect(t, url), connect(t, devpg.As(url, "payonce_service"))
+	for i, published := range []string{"NULL", "now()", "now() - interval '23 hours'", "now() - interval '25 hours'"} {
+		_, err := admin.Exec(t.Context(), fmt.Sprintf(`
+			INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, published_at)
+			VALUES ('ten_1', 'ord_1', %d, 'order.canceled', '{}', %[1]d, %s)`, i+1, published))
+		require.NoError(t, err)
+	}
+	_, err := service.Exec(t.Context(), "SET payonce.tenants = 'ten_1'")
+	require.NoError(t, err)
+	done, err := service.Exec(t.Context(), "DELETE FROM outbox_events")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, done.RowsAffected())
+}
+
+// TestScope: a statement sees and writes the rows of the tenants in its scope, whatever it asks for.
+func TestScope(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	admin := connect(t, url)
+	for _, tenant := range []string{"ten_1", "ten_2"} {
+		_, err := admin.Exec(t.Context(), "INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, "+
+			"params_sha256, first_sent_at, last_sent_at, outcome) VALUES ($1, $1 || ':k', 'refund', 'r', sha256(''), now(), now(), 'sent')",
+			tenant)
+		require.NoError(t, err)
+	}
+	pool := openAs(t, devpg.As(url, "payonce_service"))
+	read := func(ctx context.Context, q *db.Queries) (tenants []string) {
+		rows, err := q.DB().Query(ctx, "SELECT tenant_id FROM stripe_calls ORDER BY 1") // a view
+		require.NoError(t, err)
+		tenants, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return tenants
+	}
+	for name, scope := range map[string]struct {
+		ctx  context.Context //nolint:containedctx // of one case
+		sees []string
+	}{
+		"Nobody":     {t.Context(), []string{}},
+		"OneTenant":  {postgres.ForTenant(t.Context(), "ten_2"), []string{"ten_2"}},
+		"Another":    {postgres.ForTenant(t.Context(), "ten_3"), []string{}},
+		"AllTenants": {postgres.ForAllTenants(t.Context(), "test"), []string{"ten_1", "ten_2"}},
+		"Narrowed": {
+			postgres.ForTenant(postgres.ForAllTenants(t.Context(), "test"), "ten_1"), []string{"ten_1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, scope.sees, read(scope.ctx, pool.Queries), "by itself")
+			require.NoError(t, pool.InTx(scope.ctx, func(q *db.Queries) error {
+				require.Equal(t, scope.sees, read(scope.ctx, q), "in a transaction")
+				return nil
+			}))
+			require.Empty(t, read(t.Context(), pool.Queries), "the session keeps nothing of it")
+		})
+	}
+
+	t.Run("WritesOfOthersAreRefused", func(t *testing.T) {
+		ctx := postgres.ForTenant(t.Context(), "ten_1")
+		_, err := pool.DB().Exec(ctx, "UPDATE stripe_call_rows SET tenant_id = 'ten_2', stripe_key = 'ten_2:moved'")
+		require.ErrorContains(t, err, "row-level security")
+		done, err := pool.DB().Exec(ctx, "UPDATE stripe_call_rows SET attempts = 9")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, done.RowsAffected())
+		_, err = pool.DB().Exec(ctx, "INSERT INTO event_feeds (tenant_id) VALUES ('ten_2')")
+		require.ErrorContains(t, err, "row-level security")
+	})
+
+	t.Run("IdThatIsNone", func(t *testing.T) {
+		ctx := postgres.ForTenant(t.Context(), "x'; DROP TABLE orders; --")
+		require.ErrorContains(t, pool.InTx(ctx, func(*db.Queries) error { return errors.New("it began") }), "cannot be one")
+		require.Empty(t, read(ctx, pool.Queries))
+	})
+	require.Panics(t, func() { postgres.ForAllTenants(t.Context(), "") }, "who works for all says so")
+}
+
+// TestScopeCommits: the statement and its scope are one transaction, whose COMMIT comes after the last row. A row that
+// is refused then is not reported as written.
+func TestScopeCommits(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	_, err := connect(t, url).Exec(t.Context(), `
+		CREATE TABLE late (id integer PRIMARY KEY DEFERRABLE INITIALLY DEFERRED);
+		GRANT SELECT, INSERT ON late TO payonce_service;`)
+	require.NoError(t, err)
+	pool := openAs(t, devpg.As(url, "payonce_service"))
+	ctx := postgres.ForTenant(t.Context(), "ten_1")
+	const twice = "INSERT INTO late VALUES (1), (1)"
+	_, err = pool.DB().Exec(ctx, twice)
+	require.True(t, postgres.Violates(err, "late_pkey"), err)
+	rows, err := pool.DB().Query(ctx, twice+" RETURNING id")
+	require.NoError(t, err)
+	_, err = pgx.CollectRows(rows, pgx.RowTo[int])
+	require.True(t, postgres.Violates(err, "late_pkey"), err)
+	var id int
+	err = pool.DB().QueryRow(ctx, twice+" RETURNING id").Scan(&id)
+	require.True(t, postgres.Violates(err, "late_pkey"), err)
+
+	require.NoError(t, pool.DB().QueryRow(ctx, "INSERT INTO late VALUES (1) RETURNING id").Scan(&id))
+	require.ErrorIs(t, pool.DB().QueryRow(ctx, "SELECT id FROM late WHERE id = 2").Scan(&id), pgx.ErrNoRows)
+	require.Zero(t, pool.Stat().InUse, "each connection was given back")
+}
+
+func openAs(t *testing.T, url string) *postgres.Pool {
+	t.Helper()
+	pool, err := postgres.Open(t.Context(), url, postgres.Options{})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
