@@ -324,6 +324,34 @@ func (q *Queries) ReconcileClaim(ctx context.Context, arg ReconcileClaimParams) 
 	return i, err
 }
 
+const ReconcileDue = `-- name: ReconcileDue :many
+SELECT due.name::text AS name
+FROM unnest($1::text[]) AS due (name)
+LEFT JOIN reconciliation_windows w ON w.name = due.name
+WHERE w.name IS NULL OR w.next_at < statement_timestamp() AND w.leased_until < statement_timestamp()
+`
+
+// Which of some windows are due. ReconcileClaim decides.
+func (q *Queries) ReconcileDue(ctx context.Context, names []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, ReconcileDue, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ReconcileExtend = `-- name: ReconcileExtend :execrows
 UPDATE reconciliation_windows
 SET leased_until = clock_timestamp() + $1::interval

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	consumeAgain = 5 * time.Second // the pause after the broker refused to deliver
-	feedEvery    = 5 * time.Second // how often a consumer looks for events that no message has announced
+	consumeAgain = 5 * time.Second  // the pause after the broker refused to deliver
+	feedEvery    = 15 * time.Second // how often a consumer looks for events that no message has announced
 )
 
 // consume subscribes a consumer to our events: the broker announces them, and they are read from the outbox. The name is
@@ -36,17 +36,18 @@ func (s *service) consume(name string, h inbox.Handler) {
 	)
 }
 
-// handle is a consumer as the broker calls it. A process may crash between the effect and the
-// acknowledgement, so this is one of the points at which a test crashes it.
+// handle is a consumer as the broker calls it. What it applies may leave something due, such as a delivery. A process may
+// crash between the effect and the acknowledgement, so this is one of the points at which a test crashes it.
 func (s *service) handle(name string, handle broker.Handler) broker.Handler {
-	if s.fault == nil {
-		return handle
-	}
 	return func(ctx context.Context, m inbox.Message) error {
 		err := handle(ctx, m)
-		if err == nil && m.Deliveries <= 1 { // a redelivered message may have been applied before
+		if err != nil {
+			return err
+		}
+		s.due.woken.send()
+		if s.fault != nil && m.Deliveries <= 1 { // a redelivered message may have been applied before
 			s.fault(name, m.Type)
 		}
-		return err
+		return nil
 	}
 }

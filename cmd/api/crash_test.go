@@ -238,7 +238,7 @@ func TestKilledProcessIsSucceeded(t *testing.T) {
 		all = append(all, dead{c, key, j, time.Now()})
 	}
 	for _, d := range all {
-		end := d.at.Add(world.Lease + 20*time.Second) // completers look twice a second
+		end := d.at.Add(world.Lease + 20*time.Second)
 		world.Eventually(t, time.Until(end)+time.Second, d.name+" is finished", func() bool {
 			finished := w.RecoveryPoint(d.key) == "finished"
 			if !finished && time.Now().After(end) {

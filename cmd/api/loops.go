@@ -17,10 +17,13 @@ import (
 // loop is work that is repeated until the process stops. Packages start no loops: service.loops is the list of all.
 type loop struct {
 	name  string
-	every time.Duration // how often to poll when there was nothing to do
-	// wake, if not nil, ends the pause early. It is a hint: a loop must work without.
+	every time.Duration // the pause after an iteration that had nothing to do, at most
+	// wake, if not nil, ends the pause early, but not before rest is over. It is a hint: a loop must work without.
 	wake    <-chan struct{}
+	rest    time.Duration
 	runOnce func(context.Context) (n int, err error)
+	// worked, if not nil, is called after an iteration that had something to do: it may have left work for other loops.
+	worked func()
 	// subscribes: one iteration lasts until an error, so the time since the last one means nothing.
 	subscribes bool
 }
@@ -76,13 +79,17 @@ func (m *loopMetrics) Collect(all chan<- prometheus.Metric) {
 	}
 }
 
+// startsApart is the time between the first iterations of two loops. If all looked at once, each process would begin with
+// a connection for each loop.
+const startsApart = 20 * time.Millisecond
+
 // start runs the loops until ctx ends. wait returns when all have stopped, each between two items, or after the grace
 // period: an item that waits for Stripe can take longer than the orchestrator waits before it kills the process.
 func start(
 	ctx context.Context, log *slog.Logger, m *loopMetrics, grace time.Duration, loops ...loop,
 ) (wait func()) {
 	var running sync.WaitGroup
-	for _, l := range loops {
+	for i, l := range loops {
 		m.items.WithLabelValues(l.name)
 		m.failures.WithLabelValues(l.name)
 		if !l.subscribes {
@@ -90,16 +97,18 @@ func start(
 		}
 		ctx := postgres.ForAllTenants(ctx, "loop "+l.name)
 		running.Go(func() {
+			pause(ctx, time.Duration(i)*startsApart, l.wake)
 			for ctx.Err() == nil {
 				n := l.runIteration(ctx, log, m)
 				if n > 0 {
+					if l.worked != nil {
+						l.worked()
+					}
 					continue // There may be more items, so no pause.
 				}
-				select { // Jittered, or processes that were started together would poll together.
-				case <-time.After(l.every/2 + time.Duration(rand.Int64N(int64(l.every)))):
-				case <-l.wake:
-				case <-ctx.Done():
-				}
+				pause(ctx, l.rest, nil)
+				// Jittered, or processes that were started together would poll together.
+				pause(ctx, l.every-l.rest-time.Duration(rand.Int64N(int64(l.every/8)+1)), l.wake)
 			}
 		})
 	}
@@ -118,6 +127,15 @@ func start(
 				"after", grace,
 			)
 		}
+	}
+}
+
+// pause returns after d, or when woken, or when ctx ends.
+func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	select {
+	case <-time.After(d):
+	case <-wake:
+	case <-ctx.Done():
 	}
 }
 

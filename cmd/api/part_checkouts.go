@@ -10,7 +10,7 @@ import (
 )
 
 // reserveEvery is how late the stock of an abandoned checkout may be released.
-const reserveEvery = 10 * time.Second
+const reserveEvery = 30 * time.Second
 
 // checkoutsPart is POST /v1/checkouts: an order, its stock and its payment as one saga.
 var checkoutsPart = part{name: "checkouts", read: func(*environment) partSettings { return checkouts{} }}

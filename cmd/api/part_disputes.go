@@ -11,7 +11,7 @@ import (
 
 // disputesEvery is how late a dispute may be noticed that is due to be read; windows and disputes have their own
 // periods.
-const disputesEvery = 5 * time.Second
+const disputesEvery = 10 * time.Second
 
 // disputesPart records what banks take back: every dispute, its movements, fee and deadline.
 var disputesPart = part{name: "disputes", read: func(*environment) partSettings { return disputeReader{} }}

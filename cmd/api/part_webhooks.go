@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
-	"time"
 
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/postgres"
@@ -14,9 +13,6 @@ import (
 // notifierConsumer names the consumer at the broker and in the inbox. It must never change: to both, a consumer of
 // another name has not received anything yet, and every tenant would get its old events again.
 const notifierConsumer = "notifier"
-
-// notifyEvery is how late a delivery may be noticed that is due.
-const notifyEvery = time.Second
 
 // webhooksPart sends every event to its tenant's endpoint, signed. Webhooks from Stripe are no part: payments need
 // them.
@@ -41,7 +37,9 @@ func (w webhooks) wire(_ context.Context, s *service) error {
 	})
 	// The consumer only stores a delivery for each event; the loop sends it. A slow endpoint never delays the broker.
 	s.consume(notifierConsumer, notifier.Handler())
-	s.loops = append(s.loops, loop{name: "notifier", every: notifyEvery, runOnce: n.RunOnce})
+	woken := newWakeup()
+	s.loops = append(s.loops, loop{name: "notifier", every: wokenEvery, wake: woken, runOnce: n.RunOnce})
+	s.due.wake("notifier", woken.send)
 	s.reap("delivery reaper", reapEvery, notifier.NewReaper(s.pool, 0).RunOnce)
 	return nil
 }

@@ -108,21 +108,6 @@ func TestRelay(t *testing.T) {
 		})
 	})
 
-	t.Run("FindsEventsOfOtherProcesses", func(t *testing.T) {
-		t.Parallel()
-		w := world.New(t)
-		p := wired(t, w, takesAll{func(context.Context) {}}, nil)
-		relaying(t, p, func(l *loop) { l.wake = nil })
-		for range 3 { // the first look may have found the first
-			w.Local(world.LocalOptions{}).Order() // of another process, which wakes only its own relay
-			require.Equal(
-				t, 1,
-				w.Count("SELECT count(*) FROM outbox_events WHERE seq = (SELECT max(seq) FROM outbox_events)"),
-			)
-			w.Until("it is published", func() bool { return unpublished(w) == 0 })
-		}
-	})
-
 	// The events of a process that was killed wait for its lease. A shorter IDEMPOTENCY_LEASE, chosen for a faster
 	// failover, shortens that lease as well.
 	for _, c := range []struct {

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,19 +29,18 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// How often each loop polls when it found nothing to do. Most are woken earlier.
+// How often each loop polls when it found nothing to do. The relay, the inbox and the completers are woken before, by
+// work of this process and by due.
 const (
 	// Each runs a few claims at a time; one that waits for Stripe delays only its own.
 	completers    = 8
-	completeEvery = 500 * time.Millisecond // How late an abandoned payment may be noticed.
-	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process received.
-	relayLease    = 10 * time.Second       // How long a crashed process's events wait, unless a claim waits for less.
-	relayEvery    = 250 * time.Millisecond // How late an event may be noticed whose process crashed after the commit.
+	completeEvery = time.Minute
+	relayLease    = 10 * time.Second // How long a crashed process's events wait, unless a claim waits for less.
 	reapEvery     = time.Minute
 	noteUsesEvery = time.Minute // It is woken when there is something to note.
 
-	reconcileEvery = 5 * time.Second // How late a window may be noticed that is due; windows have their own periods.
-	measureEvery   = 10 * time.Second
+	reconcileEvery = 10 * time.Second // How late a window may be noticed that is due; windows have their own periods.
+	measureEvery   = 20 * time.Second
 )
 
 // resources is what the process has opened before it wires the service.
@@ -78,6 +79,7 @@ type service struct {
 	adminToken *admin.Token                     // of the pages and profiles
 	pages      map[string]http.Handler          // of the admin address, by pattern
 	loops      []loop
+	due        *due // wakes loops
 	closers    []func()
 }
 
@@ -87,6 +89,7 @@ func wire(ctx context.Context, r resources) (*service, error) {
 		resources: r, received: inbox.NewMetrics(r.metrics), pages: map[string]http.Handler{},
 		paths: payments.Paths(), adminToken: admin.NewToken(r.config.AdminToken),
 	}
+	s.due = newDue(s.pool, func() []string { return slices.Sorted(maps.Keys(s.handlers)) })
 	s.wireKeys()
 	s.wirePayments()
 	for _, p := range s.config.parts {
@@ -104,6 +107,7 @@ func wire(ctx context.Context, r resources) (*service, error) {
 	s.wireCompleter()
 	s.wireInbox()
 	s.wireAPI()
+	s.wireDue()
 	return s, nil
 }
 
@@ -113,7 +117,8 @@ func (s *service) wireKeys() {
 		Lease:   min(relayLease, s.config.IdempotencyLease),
 		Metrics: outbox.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer, Render: payments.RenderEvents,
 	})
-	s.loops = append(s.loops, loop{name: "relay", every: relayEvery, wake: s.relay.Woken(), runOnce: s.relay.RunOnce})
+	s.loops = append(s.loops, loop{name: "relay", every: wokenEvery, wake: s.relay.Woken(), runOnce: s.relay.RunOnce})
+	s.due.wake("relay", s.relay.Wake)
 	s.keys = idempotency.NewStore(s.pool, idempotency.Options{
 		Lease: s.config.IdempotencyLease, Metrics: idempotency.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer,
 		Boundary: func(operation, recoveryPoint string) {
@@ -171,7 +176,9 @@ func (s *service) wirePayments() {
 func (s *service) wireCompleter() {
 	completer := idempotency.NewCompleter(s.keys, s.operations, s.config.within())
 	for range completers {
-		s.loops = append(s.loops, loop{name: "completer", every: completeEvery, runOnce: completer.RunOnce})
+		woken := newWakeup()
+		s.loops = append(s.loops, loop{name: "completer", every: completeEvery, wake: woken, runOnce: completer.RunOnce})
+		s.due.wake("completer", woken.send)
 	}
 }
 
@@ -180,7 +187,8 @@ func (s *service) wireInbox() {
 	s.inbox = inbox.NewProcessor(s.pool, s.handlers, inbox.ProcessorOptions{
 		Lease: s.config.IdempotencyLease, Metrics: s.received, Log: s.log, Tracer: s.tracer,
 	})
-	s.loops = append(s.loops, loop{name: "inbox", every: inboxEvery, wake: s.inbox.Woken(), runOnce: s.inbox.RunOnce})
+	s.loops = append(s.loops, loop{name: "inbox", every: wokenEvery, wake: s.inbox.Woken(), runOnce: s.inbox.RunOnce})
+	s.due.wake("inbox", s.inbox.Wake)
 	s.reap("inbox reaper", reapEvery, inbox.NewReaper(s.pool, 0).RunOnce)
 }
 
@@ -195,6 +203,17 @@ func (s *service) wireAPI() {
 	s.api = httpapi.NewServer(o)
 	s.loops = append(s.loops, loop{
 		name: "api key uses", every: noteUsesEvery, wake: s.api.KeyUses(), runOnce: s.api.NoteKeyUses,
+	})
+}
+
+// wireDue makes the loop that wakes others. All others wake it, once they have worked: a webhook that was applied may
+// have made a key due, and a message a delivery.
+func (s *service) wireDue() {
+	for i := range s.loops {
+		s.loops[i].worked = s.due.woken.send
+	}
+	s.loops = append(s.loops, loop{
+		name: "due", every: dueEvery, wake: s.due.woken, rest: dueRest, runOnce: s.due.RunOnce,
 	})
 }
 

@@ -77,6 +77,13 @@ CROSS JOIN LATERAL (
 JOIN payments p ON p.tenant_id = r.tenant_id AND p.id = r.payment_id
 ORDER BY r.tenant_id, r.created_at, r.id LIMIT @limit_rows;
 
+-- name: ReconcileDue :many
+-- Which of some windows are due. ReconcileClaim decides.
+SELECT due.name::text AS name
+FROM unnest(@names::text[]) AS due (name)
+LEFT JOIN reconciliation_windows w ON w.name = due.name
+WHERE w.name IS NULL OR w.next_at < statement_timestamp() AND w.leased_until < statement_timestamp();
+
 -- name: ReconcileClaim :one
 -- Claims a window that is due. No row: it is not due, or another process has it.
 INSERT INTO reconciliation_windows AS w (name, lease_token, leased_until)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"example.com/payonce/db"
@@ -28,6 +29,8 @@ var listWindows = []listWindow{
 	{name: "disputes month", back: listMax, every: 6 * time.Hour},
 }
 
+var windowNames = []string{listWindows[0].name, listWindows[1].name}
+
 const (
 	listMax     = 35 * 24 * time.Hour // how far back a window may begin
 	windowLease = 2 * time.Minute     // renewed after each page
@@ -42,7 +45,14 @@ const (
 // and counted, and does not keep others from being recorded.
 func (s *Service) RunOnce(ctx context.Context) (n int, err error) {
 	away := 0
+	windows, err := s.pool.ReconcileDue(ctx, windowNames)
+	if err != nil {
+		return 0, fmt.Errorf("look for windows that are due: %w", err)
+	}
 	for _, w := range listWindows {
+		if !slices.Contains(windows, w.name) {
+			continue
+		}
 		listed, err := s.listOnce(ctx, w, &away)
 		if err != nil {
 			return n, fmt.Errorf("read window %s: %w", w.name, err)

@@ -191,6 +191,42 @@ func TestRetentionReadsWhatIsOld(t *testing.T) {
 	}
 }
 
+// TestLooksForWhatIsDueReadLittle: every process looks at all queues, more than once a second. What waits for its
+// customer, for a slow endpoint or for the next attempt is not read.
+func TestLooksForWhatIsDueReadLittle(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	exec := executes(t, pool.Raw())
+	for _, table := range []string{"idempotency_keys", "inbox_events", "outbox_events"} {
+		exec("ALTER TABLE " + table + " SET (autovacuum_enabled = off)")
+	}
+	exec(`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request_id, resource_id,
+			recovery_point, claim_token, leased_until, next_attempt_at)
+		SELECT 'ten_1', 'k' || n, 'create_payment', sha256('x'), 1, 'req', 'pay', 'customer_must_act', gen_random_uuid(), now(),
+			now() + interval '1 hour'
+		FROM generate_series(1, 20000) n`)
+	exec(`INSERT INTO inbox_events (consumer, event_id, status, type, payload, leased_until)
+		SELECT 'stripe', 'evt_' || n, 'pending', 't', '', now() + interval '1 hour' FROM generate_series(1, 20000) n`)
+	exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, published_at)
+		SELECT 'ten_1', 'ord_' || n, 1, 't', '{}', n, now() FROM generate_series(1, 20000) n`)
+	// part: webhooks {
+	exec("ALTER TABLE webhook_deliveries SET (autovacuum_enabled = off)")
+	exec(`INSERT INTO webhook_endpoints (tenant_id, url, secret) VALUES ('ten_1', 'https://example.com', sha256('x'))`)
+	exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, body, leased_until)
+		SELECT 'ten_1', 'evt_' || n, '', now() + interval '1 hour' FROM generate_series(1, 20000) n`)
+	// part: webhooks }
+	for _, analyze := range []bool{false, true} {
+		if analyze {
+			exec("ANALYZE")
+		}
+		for _, mode := range []string{generic, custom} {
+			read, plan := explained(t, pool, mode, db.LoopsDue, "EXECUTE s('{stripe,ledger}')")
+			require.Contains(t, plan, "rows=0 loops=1", plan)
+			require.Less(t, read, 40, "%s, analyzed %t\n%s", mode, analyze, plan)
+		}
+	}
+}
+
 // TestReconcilerReadsKeysByTheirPrimaryKey, not all that are unfinished for each payment. There are few of those, so
 // their index looks cheap.
 func TestReconcilerReadsKeysByTheirPrimaryKey(t *testing.T) {

@@ -25,11 +25,11 @@ const (
 	idleInTxTimeout  = 10 * time.Second // Transactions contain no slow calls, so an idle one has lost its process.
 	connectTimeout   = 3 * time.Second
 	maxConnsDefault  = 16 + keyConns + probeConns
-	keyConns         = 2  // for checking API keys
-	probeConns       = 1  // for readiness
-	reservedFrom     = 12 // A pool of fewer connections reserves none.
-	reservedIdle     = 30 * time.Second
-	serialRetriesMax = 5 // 40001 and 40P01: the server has rolled back, so a retry is safe.
+	keyConns         = 2                // for checking API keys
+	probeConns       = 1                // for readiness
+	reservedFrom     = 12               // A pool of fewer connections reserves none.
+	idleFor          = 10 * time.Second // Then a connection is closed: the server's slots are for all its clients.
+	serialRetriesMax = 5                // 40001 and 40P01: the server has rolled back, so a retry is safe.
 )
 
 const _ = uint(statementTimeout - lockTimeout) // a lock wait must end as a lock wait, not as a slow statement
@@ -109,7 +109,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if !o.ReadOnly {
 		refuseReadOnly(cfg.ConnConfig)
 	}
-	cfg.MaxConnIdleTime = 5 * time.Minute
+	// The check sends nothing, but the next statement gets the connection that was unused for longest. So it must not
+	// come more often than they are closed, or statements that one connection could take would keep several open.
+	cfg.MaxConnIdleTime, cfg.HealthCheckPeriod = idleFor, idleFor
 	cfg.PingTimeout = connectTimeout // of a connection that has been idle: its server may have failed over
 	hot := cfg.Copy()                // before anything else changes what both share
 	hot.MaxConns = min(batchConns, max(1, cfg.MaxConns/4))
@@ -145,7 +147,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	p.keys, p.probe = p.pgx, p.pgx
 	if reserved {
 		if p.keys, err = reserve(ctx, hot, keyConns); err == nil {
-			p.probe, err = reserve(ctx, cfg, probeConns)
+			probe := cfg.Copy()
+			probe.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // Ping itself is one.
+			p.probe, err = reserve(ctx, probe, probeConns)
 		}
 	}
 	return p, err
@@ -155,7 +159,6 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 func reserve(ctx context.Context, like *pgxpool.Config, conns int32) (*pgxpool.Pool, error) {
 	cfg := like.Copy()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0
-	cfg.MaxConnIdleTime = reservedIdle
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open a pool of reserved connections: %w", err)
@@ -202,19 +205,30 @@ func (p *Pool) ForAPIKeys() *db.Queries { return db.New(bounded{scoped{p.keys}, 
 func (p *Pool) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
-	if p.readOnly {
-		return p.probe.Ping(ctx)
-	}
-	conn, err := p.probe.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	err = checkWritable(ctx, conn.Conn().PgConn())
-	if errors.Is(err, ErrReadOnly) {
-		_ = conn.Conn().Close(ctx) // Released, it leaves the pool.
+	closed, err := p.ping(ctx)
+	if closed { // since the last time, perhaps. A closed connection leaves the pool, so the next one is new.
+		_, err = p.ping(ctx)
 	}
 	return err
+}
+
+// ping is Ping on one connection. closed: the server has closed it, or its host.
+func (p *Pool) ping(ctx context.Context) (closed bool, err error) {
+	conn, err := p.probe.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Release()
+	if p.readOnly {
+		err = conn.Ping(ctx)
+	} else {
+		err = checkWritable(ctx, conn.Conn().PgConn())
+	}
+	if errors.Is(err, ErrReadOnly) {
+		_ = conn.Conn().Close(ctx) // Released, it leaves the pool.
+		return false, err
+	}
+	return err != nil && ctx.Err() == nil && conn.Conn().IsClosed(), err
 }
 
 // Stat counts connections.

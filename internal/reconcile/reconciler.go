@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,12 +53,21 @@ var scanWindows = []scanWindow{
 	{name: "confirmable_old", every: 22 * time.Hour, confirmable: old},
 }
 
+var windowNames = namesOf(scanWindows)
+
+func namesOf(windows []scanWindow) (names []string) {
+	for _, w := range windows {
+		names = append(names, w.name)
+	}
+	return names
+}
+
 const (
 	reconcileLease = 2 * time.Minute // of a window, renewed after each page
 	reconcileAgain = 10 * time.Second
 	skipMax        = 3
 	recheckMax     = 50               // open discrepancies that one round looks at again
-	overdueAfter   = 10 * time.Second // Completers look twice a second; no completer takes what is due for longer.
+	overdueAfter   = 10 * time.Second // Completers are woken within a second; none takes what is due for longer.
 )
 
 // Reconciler compares Stripe's objects with our rows, one by one, and repairs what it
@@ -112,7 +122,14 @@ func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 
 // runWindow goes through the first window that is due.
 func (r *Reconciler) runWindow(ctx context.Context) (int, error) {
+	due, err := r.pool.ReconcileDue(ctx, windowNames)
+	if err != nil {
+		return 0, fmt.Errorf("look for windows that are due: %w", err)
+	}
 	for _, w := range scanWindows {
+		if !slices.Contains(due, w.name) {
+			continue
+		}
 		claim, err := r.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
 		if errors.Is(err, postgres.ErrNoRows) {
 			continue

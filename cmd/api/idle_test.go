@@ -1,0 +1,70 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
+)
+
+// TestIdle: a process with nothing to do asks the database at most five times a second and holds at most four
+// connections, although it is asked for its readiness and served a burst of requests before.
+//
+// Every statement counts, BEGIN, COMMIT and the pings of connections included. What is not counted is the preparation of
+// a statement, once for each connection.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	const (
+		perSecond, connections = 5, 4
+		measured               = 20 * time.Second
+	)
+	w := world.New(t)
+	proxy, err := pgproxy.Start(named(t, w.URL, "idle"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	p := w.Process("DATABASE_URL=" + proxy.URL())
+	world.Together(24, func(int) int {
+		order := p.Order()
+		return p.Pay(order, order, "pm_card_visa").Status
+	})
+	held := func() int {
+		return w.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND application_name = 'idle'`)
+	}
+	require.Greater(t, held(), connections, "the burst has used no more")
+	w.Until("it is idle", func() bool { return held() <= connections })
+
+	proxy.Seen()
+	proxy.RoundTrips()
+	for began := time.Now(); time.Since(began) < measured; time.Sleep(2 * time.Second) {
+		require.Equal(t, http.StatusOK, p.Get("/readyz").Status)
+		require.LessOrEqual(t, held(), connections)
+	}
+	statements, byName := 0.0, map[string]int{}
+	for _, s := range proxy.Seen() {
+		first, _, _ := strings.Cut(s, "\n")
+		byName[strings.TrimPrefix(first, "-- name: ")]++
+		statements++
+	}
+	require.LessOrEqual(t, statements/measured.Seconds(), float64(perSecond), byName)
+	require.Positive(t, byName["LoopsDue :many"], byName)
+	t.Logf("%.1f statements and %.1f round trips a second, %d connections: %v", statements/measured.Seconds(),
+		float64(proxy.RoundTrips())/measured.Seconds(), held(), byName)
+}
+
+// named is a database's URL whose sessions have a name.
+func named(t *testing.T, dsn, name string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("application_name", name)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
