@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/devpg"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
@@ -67,4 +69,35 @@ func named(t *testing.T, dsn, name string) string {
 	q.Set("application_name", name)
 	u.RawQuery = q.Encode()
 	return u.String()
+}
+
+// TestTwentyIdleReplicas are started at once, on a server with 100 connections for clients, and do nothing. Each becomes
+// ready and stays it, and no loop of any fails.
+func TestTwentyIdleReplicas(t *testing.T) {
+	t.Parallel()
+	const replicas, slots = 20, 100
+	server := dbtest.Server(t, func(o *devpg.Options) { o.MaxConnections = slots })
+	dbtest.Migrated(t, server.URL)
+	w := world.On(t, server.URL)
+	all := make([]*world.Process, replicas)
+	world.Together(replicas, func(i int) int {
+		all[i] = w.Process()
+		return 0
+	})
+	held := func() int {
+		return w.Count(`SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'process%'`)
+	}
+	began := held()
+	w.Until("they are idle", func() bool { return held() <= 3*replicas }) // Each has one more for its readiness.
+	for range 5 {
+		for i, p := range all {
+			require.Equal(t, http.StatusOK, p.Get("/readyz").Status, "%d: %s", i, p.Log())
+		}
+		require.LessOrEqual(t, held(), 4*replicas)
+		time.Sleep(time.Second)
+	}
+	for i, p := range all {
+		require.NotContains(t, p.Log(), "loop failed", i)
+	}
+	t.Logf("%d connections after the start, %d in the end", began, held())
 }

@@ -79,9 +79,12 @@ func (m *loopMetrics) Collect(all chan<- prometheus.Metric) {
 	}
 }
 
-// startsApart is the time between the first iterations of two loops. If all looked at once, each process would begin with
-// a connection for each loop.
-const startsApart = 20 * time.Millisecond
+// Loops begin one after another, a few at a time: if all looked at once, each process would begin with a connection for
+// each loop. One that takes long, because it calls Stripe, holds up no others.
+const (
+	beginTogether = 2
+	beginWithin   = 500 * time.Millisecond
+)
 
 // start runs the loops until ctx ends. wait returns when all have stopped, each between two items, or after the grace
 // period: an item that waits for Stripe can take longer than the orchestrator waits before it kills the process.
@@ -89,7 +92,8 @@ func start(
 	ctx context.Context, log *slog.Logger, m *loopMetrics, grace time.Duration, loops ...loop,
 ) (wait func()) {
 	var running sync.WaitGroup
-	for i, l := range loops {
+	turns := make(chan struct{}, beginTogether)
+	for _, l := range loops {
 		m.items.WithLabelValues(l.name)
 		m.failures.WithLabelValues(l.name)
 		if !l.subscribes {
@@ -97,9 +101,13 @@ func start(
 		}
 		ctx := postgres.ForAllTenants(ctx, "loop "+l.name)
 		running.Go(func() {
-			pause(ctx, time.Duration(i)*startsApart, l.wake)
+			end := func() {}
+			if !l.subscribes {
+				end = takeTurn(ctx, turns)
+			}
 			for ctx.Err() == nil {
 				n := l.runIteration(ctx, log, m)
+				end()
 				if n > 0 {
 					if l.worked != nil {
 						l.worked()
@@ -127,6 +135,18 @@ func start(
 				"after", grace,
 			)
 		}
+	}
+}
+
+// takeTurn waits for a turn, which ends after a while even if it is not ended.
+func takeTurn(ctx context.Context, turns chan struct{}) (end func()) {
+	select {
+	case turns <- struct{}{}:
+		end = sync.OnceFunc(func() { <-turns })
+		time.AfterFunc(beginWithin, end)
+		return end
+	case <-ctx.Done():
+		return func() {}
 	}
 }
 

@@ -41,11 +41,14 @@ func Empty(t testing.TB) string {
 // a test that restarts it. Only a server on this machine can be restarted, so
 // whatever TEST_DATABASE_URL says, the binaries of this machine serve, or
 // downloaded ones.
-func Server(t testing.TB) *devpg.Server {
+func Server(t testing.TB, change ...func(*devpg.Options)) *devpg.Server {
 	t.Helper()
 	notInShort(t)
 	o := options(t.Logf)
 	o.Durable = true
+	for _, c := range change {
+		c(&o)
+	}
 	s, err := own(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
