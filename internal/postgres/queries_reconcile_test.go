@@ -146,6 +146,10 @@ func TestQueriesOfTheReconciler(t *testing.T) {
 			row ID=old OrderID=ord StripeRefundID=re_o Currency=eur CreatedAt=-6h
 			row ID=older OrderID=ord StripeRefundID=re_older Currency=eur CreatedAt=-5h`},
 
+		{rule: "KnowsWhichWindowsAreDue", query: q.ReconcileDue,
+			with: []string{"due", "leased", "waits", "new"}, want: `
+			row due
+			row new`},
 		{rule: "ClaimsAWindowThatIsDue", query: q.ReconcileClaim, each: "due leased waits new",
 			with: func(window string) any { return db.ReconcileClaimParams{Name: window, Lease: time.Minute} }, want: `
 			due: row LeaseToken=8 CoveredThrough=-2h Position=pay_9 Now=now
