@@ -111,6 +111,11 @@ func rights(d *diagnosis, f postgres.Facts) {
 			f.Role, len(f.Lacks), strings.Join(shown, ", "))
 		return
 	}
+	if f.Owns {
+		d.say(warning, "database.rights", "the role %s owns the tables, so neither rights nor policies bind it; make the roles of "+
+			"deploy/roles.sql and serve as payonce_service", f.Role)
+		return
+	}
 	d.say(healthy, "database.rights", "the role %s may read and write what the service does", f.Role)
 }
 

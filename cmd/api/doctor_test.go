@@ -65,7 +65,7 @@ func newClinic(t *testing.T, restricted ...string) *clinic {
 	require.NoError(t, err)
 	brokerURL := fmt.Sprintf("embedded:%s?listen=%s", filepath.Join(t.TempDir(), "broker"), listen)
 	c.env = map[string]string{
-		"DATABASE_URL": c.server.URL, "STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": api.URL,
+		"DATABASE_URL": devpg.As(c.server.URL, "payonce_service"), "STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": api.URL,
 		"STRIPE_WEBHOOK_SECRET": "whsec_of_the_clinic", "BROKER_URL": brokerURL,
 	}
 	running, err := broker.Open(t.Context(), brokerURL, broker.Options{})
@@ -229,6 +229,8 @@ func TestDoctor(t *testing.T) {
 			u.User = url.UserPassword("nobody", "nobody")
 			return c.set("DATABASE_URL", u.String())
 		}, id: "database.rights", status: bad, says: `nobody lacks 8 rights: INSERT on orders, UPDATE on idempotency_keys, `},
+		{name: "RoleThatOwnsTheTables", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
+			id: "database.rights", status: warning, says: "owns the tables"},
 		{name: "SchemaEmpty", ill: func(c *clinic) func() {
 			c.exec("CREATE DATABASE empty")
 			u, err := url.Parse(c.server.URL)

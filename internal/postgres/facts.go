@@ -22,6 +22,7 @@ type Facts struct {
 	// Lacks are the rights that the role needs and has not, such as "UPDATE on payments". A table that does not exist
 	// is the schema's matter, not the role's.
 	Lacks    []string
+	Owns     bool // it has the rights of the tables' owner (OwnsTables)
 	Migrated bool // there is a table of migrations
 	Pooled   bool // a pooler accepted the connection
 
@@ -35,7 +36,8 @@ const (
 SELECT current_setting('server_version_num')::int / 10000, current_setting('server_version'), pg_is_in_recovery(),
     current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on',
     current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'), current_user::text, clock_timestamp(),
-    to_regclass('goose_db_version') IS NOT NULL`
+    to_regclass('goose_db_version') IS NOT NULL,
+    coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = to_regclass('tenants')), false)`
 
 	// An UPDATE may be allowed for some columns only.
 	factsOfRights = `-- FactsOfRights
@@ -68,7 +70,8 @@ func (p *Pool) Facts(ctx context.Context) (f Facts, err error) {
 	}
 	f.Asked = time.Now()
 	err = conn.QueryRow(ctx, factsOfServer, pgx.QueryExecModeExec).Scan(&f.Version, &f.FullVersion, &f.InRecovery,
-		&f.ReadOnly, &f.Fsync, &f.FullPageWrites, &f.SynchronousCommit, &f.Role, &f.Now, &f.Migrated)
+		&f.ReadOnly, &f.Fsync, &f.FullPageWrites, &f.SynchronousCommit, &f.Role, &f.Now, &f.Migrated,
+		&f.Owns)
 	f.Answered = time.Now()
 	if err != nil {
 		return f, fmt.Errorf("read the server's settings: %w", err)
