@@ -2,8 +2,8 @@ package deploy
 
 import _ "embed"
 
-// Roles makes the three roles of the database: who owns, who serves, who reads. The tests, the demo and the chaos
-// harness make them too, so that what production's role may not do fails there.
+// Roles makes the three roles of the database: who owns, who serves, who reads. Tests make
+// them too, so that what production's role may not do fails there.
 //
 //go:embed roles.sql
 var Roles string
