@@ -168,8 +168,8 @@ var All = []Mutant{
 	},
 	{
 		ID: "M15", Guard: "the inbox recognises events by their id: by their aggregate's id", Breaks: "I7, I22",
-		Edits: []Edit{{"internal/inbox/consumer.go", "Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: " +
-			"&m.TenantID,", "Consumer: c.name, EventID: m.Subject, Type: m.Type, TenantID: &m.TenantID,"}},
+		Edits: []Edit{{"internal/inbox/consumer.go", "db.InboxClaimParams{Consumer: c.name, EventID: m.ID,",
+			"db.InboxClaimParams{Consumer: c.name, EventID: m.Subject,"}},
 		Test: Test{"internal/inbox", "wrong_test.go", "TestEffectsUnderKills/OfTheConsumerHappenOnce",
 			"events without their effect"},
 	},
