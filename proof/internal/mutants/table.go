@@ -263,7 +263,7 @@ var All = []Mutant{
 	},
 	{
 		ID: "M24", Guard: "a replay needs a valid API key: a revoked one still gets it", Breaks: "I21",
-		Edits: []Edit{{"db/tenants.sql.go", "a.key_hash = $2 AND a.revoked_at IS NULL", "a.key_hash = $2"}},
+		Edits: []Edit{{"db/tenants.sql.go", "WHERE a.revoked_at IS NULL AND (", "WHERE ("}},
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/ReplayRequiresAValidAPIKey", "the key is known to be revoked"},
 	},
 	{
