@@ -35,6 +35,7 @@ COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
 # What stands in for Stripe, and plays with the service.
 FROM build AS programs
 COPY stripesim stripesim
+COPY deploy deploy
 COPY testkit testkit
 COPY cmd cmd
 RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/...
@@ -56,7 +57,6 @@ FROM programs AS proof
 ARG GOPROXY=https://proxy.golang.org,direct
 COPY proof/go.mod proof/go.sum proof/
 RUN cd proof && go mod download
-COPY deploy deploy
 COPY loadtest loadtest
 COPY proof proof
 RUN CGO_ENABLED=0 go build -C proof -trimpath -ldflags='-s -w' -o /proof/chaos ./chaos && \
