@@ -35,6 +35,7 @@ const consumerRows = `
 
 	consumer_positions
 	  consumer  tenant_id  position
+	  audit     acme:eu    5
 	  ledger    acme:eu    3
 	  ledger    reaped     1
 	  notifier  placed     1
@@ -68,6 +69,9 @@ func TestQueriesOfSubscribers(t *testing.T) {
 			row AggregateID=a Version=1 Type=order.created Data={} CreatedAt=-9h`},
 		{rule: "ReadsOnlyThoseBeforeThatAreWanted", query: q.EventsUnreceived, with: unreceived(3, "order.paid"), want: `
 			row AggregateID=a Version=3 Type=order.created Data={} CreatedAt=-1h`},
+		{rule: "ReadsThoseBeforeThatAreWanted", query: q.EventsUnreceived, with: unreceived(3, "order.created"), want: `
+			row AggregateID=a Version=2 Type=order.created Data={} CreatedAt=-9h
+			row AggregateID=a Version=3 Type=order.created Data={} CreatedAt=-1h`},
 		{rule: "ReadsNoEventToCome", query: q.EventsUnreceived, with: unreceived(4, "order.paid"), want: `
 			no row`},
 		{rule: "ReadsNoneOfAnotherTenant", query: q.EventsUnreceived,
@@ -86,6 +90,9 @@ func TestQueriesOfSubscribers(t *testing.T) {
 			row AggregateID=a Version=3 Position=6 Missed=true
 			row TenantID=placed AggregateID=e Version=1 Position=1 Old=true Missed=true
 			row TenantID=reaped AggregateID=f Version=3 Position=3 Old=true Missed=true`},
+		{rule: "WaitsUntilTheNextEventIsOld", query: q.EventsAfterConsumer,
+			with: but(after, func(p *db.EventsAfterConsumerParams) { p.Consumer, p.TenantsMax = "audit", 1 }), want: `
+			row TenantID=placed AggregateID=e Version=1 Position=1 Old=true Missed=true`},
 		{rule: "GoesOnAfterATenant", query: q.EventsAfterConsumer,
 			with: but(after, func(p *db.EventsAfterConsumerParams) { p.AfterTenant = "placed" }), want: `
 			row TenantID=reaped AggregateID=f Version=3 Position=3 Old=true Missed=true`},

@@ -69,10 +69,14 @@ func TestQueriesOfLoopsFindDeliveries(t *testing.T) {
 	  tenant_id  disabled_at
 	  acme       .
 	  acme:eu    .
+	  busy       .
 	  disabled   -1h
+	  quiet      .
 
 	webhook_deliveries
 	  tenant_id  event_id  status     leased_until  attempts
+	  quiet      done      delivered  .             2
+	  quiet      later     pending    +1h           1
 	  acme       done      delivered  .             2
 	  acme       failed    failed     .             9
 	  acme:eu    later     pending    +1h           1
@@ -88,6 +92,11 @@ func TestQueriesOfLoopsFindDeliveries(t *testing.T) {
 	webhook_deliveries
 	  tenant_id  event_id  status   leased_until  attempts
 	  acme:eu    due       pending  -1h           1
+`: `
+			row notifier`, `
+	webhook_deliveries
+	  tenant_id  event_id  status   leased_until  attempts
+	  busy       due       pending  -1h           1
 `: `
 			row notifier`}
 	for rows, want := range due {
