@@ -48,7 +48,7 @@ ENTRYPOINT ["/usr/local/bin/stripesim"]
 
 # part: proof {
 FROM ${STATIC_IMAGE} AS demo
-COPY --from=programs /out/demo /usr/local/bin/
+COPY --from=programs /out/demo /out/api /usr/local/bin/
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/demo"]
 
