@@ -50,7 +50,7 @@ var inStep = map[string]struct{ step, line string }{
 	"docker compose up --build --wait": {"docker",
 		"docker compose up --build --wait\n"},
 	"docker compose run --rm demo": {"docker",
-		"docker compose run --rm demo "},
+		"docker compose run --build --rm demo "},
 	"docker compose logs --since 15m api | grep '\"status\":422'": {"docker",
 		"docker compose logs --since 15m api | grep '\"status\":422'"},
 	`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`: {"docker",
