@@ -16,7 +16,7 @@ CREATE TABLE witness_claims (tenant_id text, key text, token bigint, holder text
 	at timestamptz DEFAULT clock_timestamp());
 CREATE TABLE witness_writes (tenant_id text, key text, token bigint, writer text, point text, gave_back boolean,
 	at timestamptz DEFAULT clock_timestamp());
-CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
 	IF TG_OP = 'INSERT' OR NEW.lease_token > OLD.lease_token THEN
 		INSERT INTO witness_claims VALUES (NEW.tenant_id, NEW.key, NEW.lease_token, current_setting('application_name'));
