@@ -196,7 +196,7 @@ var session = []typed{
 	{command: `git mv internal/tips/00014_tips.sql db/migrations/`, how: (*terminal).inCopy},
 	{command: `sed -i 's#\[db/migrations, docs/skeleton/tips/00014_tips.sql\]#db/migrations#' sqlc.yaml`,
 		how: (*terminal).inCopy},
-	{command: `sed -i "s#FROM (VALUES#&\n            ('tips', 'INSERT, UPDATE'),#" db/rights.sql`, how: (*terminal).inCopy},
+	{command: `sed -i "s#FROM (VALUES#&\n ('tips', 'INSERT, UPDATE'),#" db/rights.sql`, how: (*terminal).inCopy},
 	{command: `sed -i 's#docs/skeleton/tips/00014#db/migrations/00014#; s#docs/skeleton/tips#internal/tips#; ` +
 		`s#(skeleton/tips#(../internal/tips#' ` +
 		`sqlc.yaml internal/tips/*.go docs/add-an-operation.md`, how: (*terminal).inCopy},
