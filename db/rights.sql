@@ -2,7 +2,7 @@
 -- rights in the same release. It may run any number of times, and changes only what is not yet so.
 --
 -- Three roles, which deploy/roles.sql makes: payonce_owner owns the tables and migrates, payonce_service serves,
--- payonce_audit reads. Without them the tables belong to whoever migrates, and only the policies are made.
+-- payonce_audit reads. Without them the tables belong to the role that migrates, and only the policies are made.
 
 -- The second wall between tenants: a row is seen and written by statements that have named its tenant, or that are for
 -- all tenants and say so (internal/postgres, scope.go). Neither a superuser nor the owner of the tables is bound by it.

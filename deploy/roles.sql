@@ -1,9 +1,9 @@
--- The three roles of the service, made once in its database by a superuser (or whoever may create roles and owns the
+-- The three roles of the service, made once in its database by a superuser (or a role that may create roles and owns the
 -- database), before `api migrate` or on a database that is in use; running it again changes nothing:
 --
 --   payonce_owner    owns the tables and migrates: DATABASE_URL of `api migrate`
 --   payonce_service  serves: DATABASE_URL of `api serve` and of every other command
---   payonce_audit    reads: DATABASE_URL of `api audit`, and of a person with psql
+--   payonce_audit    reads: DATABASE_URL of `api audit`, and of sessions of psql
 --
 -- What each may do stands in db/rights.sql, which `api migrate` applies. The roles have no passwords here: give them
 -- theirs with ALTER ROLE … PASSWORD, or let them in by certificate. They are common to all databases of the server.
@@ -35,7 +35,7 @@ BEGIN
     EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO payonce_owner', current_schema());
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO payonce_service, payonce_audit', current_schema());
 
-    -- What somebody else has migrated becomes the owner's. An index, an identity's sequence and a trigger follow their
+    -- Tables of another role become the owner's. An index, an identity's sequence and a trigger follow their
     -- table.
     FOR held IN
         SELECT format('%s %s', CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,

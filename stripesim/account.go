@@ -1,6 +1,6 @@
 package stripesim
 
-// kindAccount is no object of ours: nobody makes one, and nothing about it changes.
+// kindAccount is no object of ours: no request makes one, and nothing about it changes.
 const kindAccount kind = "account"
 
 // account is the account of a key, which may take payments and is paid out.

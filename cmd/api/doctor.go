@@ -22,7 +22,7 @@ const (
 	doctorCouldNotRun exitStatus = 2
 )
 
-// verdict of a check. A warning is something to know, or to mend by day; bad is something that stops payments, or loses
+// verdict of a check. A warning is something to know, or to fix by day; bad is something that stops payments, or loses
 // what was acknowledged.
 type verdict string
 
@@ -133,7 +133,7 @@ func (p patient) secrets() *strings.Replacer {
 	}
 	for _, name := range []string{"DATABASE_URL", "BROKER_URL", "STRIPE_API_BASE"} {
 		if u, err := url.Parse(p.getenv(name)); err == nil && u.User != nil {
-			// A password that everybody knows is also the name of a role, which a person must be able to read.
+			// A well-known password may also be the name of a role, which the report must show.
 			if password, _ := u.User.Password(); password != u.User.Username() {
 				hide(password)
 				hide(url.QueryEscape(password))
@@ -177,7 +177,7 @@ func (p patient) settings(_ context.Context, d *diagnosis) {
 			"happens there is noticed by polling, minutes later; set the endpoint's whsec_…")
 	}
 	if c.AdminToken == "" && !loopback(c.AdminAddr) {
-		d.say(warning, "settings.admin", "ADMIN_ADDR %s is not a loopback address, and ADMIN_TOKEN is unset: whoever can "+
+		d.say(warning, "settings.admin", "ADMIN_ADDR %s is not a loopback address, and ADMIN_TOKEN is unset: every client that can "+
 			"connect reads its pages; set ADMIN_TOKEN, or listen on 127.0.0.1", c.AdminAddr)
 	} else {
 		d.say(healthy, "settings.admin", "what it shows is protected: a token, or this machine only")

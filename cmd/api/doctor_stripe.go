@@ -191,7 +191,7 @@ func webhookEndpoint(d *diagnosis, a answers) {
 		d.say(warning, id, "Stripe has no endpoint whose URL ends in %s: what happens there is noticed by polling, minutes "+
 			"later; %s", stripe.WebhookPath, make)
 	case len(enabled) == 0:
-		d.say(bad, id, "%s (%s) is disabled, by a person or by Stripe after days of failures: mend what it answers, and "+
+		d.say(bad, id, "%s (%s) is disabled, by hand or by Stripe after days of failures: fix its responses, and "+
 			"enable it in Stripe's dashboard", ours[0].ID, ours[0].URL)
 	case len(enabled) > 1:
 		d.say(warning, id, "%d endpoints end in %s, so each event arrives as often, and only those whose secret is in "+

@@ -325,7 +325,7 @@ func TestDoctor(t *testing.T) {
 		{name: "EndpointDisabled", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "disabled=true")
 			return func() { c.atStripe("POST", endpoint, "disabled=false") }
-		}, id: "stripe.webhook_endpoint", status: bad, says: `is disabled, by a person or by Stripe`},
+		}, id: "stripe.webhook_endpoint", status: bad, says: `is disabled, by hand or by Stripe`},
 		{name: "EndpointTwice", ill: func(c *clinic) func() {
 			second := c.endpoint(path, "*")
 			return func() { c.atStripe("DELETE", second, "") }

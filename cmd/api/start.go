@@ -9,7 +9,7 @@ import (
 )
 
 // A process that starts while the database is short of slots, or has no primary, waits: others that stop, or a failover,
-// need seconds. Everything else is a wrong setting, which no waiting mends.
+// need seconds. Everything else is a wrong setting, which waiting does not fix.
 const (
 	startWithin = time.Minute
 	startEvery  = time.Second

@@ -56,7 +56,7 @@ type system struct {
 	broker     *brokerProcess
 	subscriber *subscriber
 	console    *console // nil: without -serve
-	dsn        string   // as whoever the server was found as
+	dsn        string   // with the role of the server's URL
 	service    string   // as the service
 }
 

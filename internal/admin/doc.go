@@ -1,7 +1,7 @@
 // Package admin is the admin address: metrics for scrapers, profiles for engineers, and the pages of parts such as the
 // operator's. It is not for the public, and does not rely on that:
 //
-//	/metrics        open to whoever reaches the address, because scrapers have no password. No secret and no id of
+//	/metrics        open to all clients that reach the address, because scrapers have no password. No secret and no id of
 //	                a customer's object is in it.
 //	/debug/pprof/   shows memory and the command line, and a profile costs processor time. It takes ADMIN_TOKEN, as a
 //	                bearer token or as the password of Basic authentication (go tool pprof has no other way). Without
@@ -10,7 +10,7 @@
 //
 // "This machine" is a loopback address at both ends and a Host that can only mean this machine. The connection alone
 // does not prove it: a page of another site may point its own host name at 127.0.0.1 and read the response as its own
-// (DNS rebinding), and a reverse proxy on the same host connects from loopback for everybody.
+// (DNS rebinding), and a reverse proxy on the same host connects from loopback for all clients.
 //
 // Wrong tokens are limited per address and process. The limit is not what keeps a token of 24 characters from being
 // guessed; it keeps a guess that is under way from filling the log. It never believes X-Forwarded-For: anybody

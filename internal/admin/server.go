@@ -97,7 +97,7 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// FromThisMachine reports whether a request was made on this machine, and not for somebody else: over loopback, to a
+// FromThisMachine reports whether a request was made on this machine, and not for a remote client: over loopback, to a
 // name that another site cannot have, and not through a proxy that says so.
 func FromThisMachine(r *http.Request) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {

@@ -25,7 +25,7 @@
 //
 // Consumers of this service do not believe a message: they apply their own row of the event (package subscriber). Where
 // the server says that it dropped an event as a repetition, JetStream only, Publish reads the message that it has, and
-// returns outbox.ErrIDTaken if somebody else has sent it.
+// returns outbox.ErrIDTaken if another publisher has sent it.
 //
 // The handler is a subscriber.Subscriber, which fails only when the database cannot be reached, so holding every message is
 // right: none of them could be applied.

@@ -11,9 +11,9 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// Whoever can reach the service can have it look up API keys, as many as they make up. So keys are looked up on
+// Any client can have the service look up API keys that it made up, as many as it likes. So keys are looked up on
 // connections that nothing else uses, many with one statement, and those that wait are limited and wait in a fair order:
-// nobody without a valid key can use up what the requests with one need (I30).
+// no client without a valid key can use up what the requests with one need (I30).
 
 const (
 	keyLanes     = 2   // statements at a time; made-up keys get one of them

@@ -25,7 +25,7 @@ type waiterKey struct{ tenantID, key, operation, fingerprint string }
 
 type keyWaiters struct {
 	n     int
-	turn  chan struct{} // holds one token: whoever has it polls
+	turn  chan struct{} // holds one token: the waiter that has it polls
 	done  chan struct{} // closed when the key is finished
 	found idempotency.Found
 }

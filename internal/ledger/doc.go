@@ -4,7 +4,7 @@
 // two entries that sum to zero, in the transaction of the event's inbox row, so it is
 // booked once or not at all, even if it is delivered several times.
 //
-// The event is our own, read from the outbox (package subscriber), so a message that somebody else has put on the broker
+// The event is our own, read from the outbox (package subscriber), so a message that another publisher has put on the broker
 // books nothing. It is booked only if its payment or refund is in the database and matches it. One that does not match,
 // because rows were lost or changed, waits, and is parked in the end (set aside for an operator), so that the ledger never
 // contains money of a payment that is not in the database.

@@ -85,6 +85,6 @@ func (e *Envelope) UnmarshalJSON(body []byte) error {
 // After any other error a retry may succeed.
 var ErrPermanent = errors.New("the broker will never accept this message")
 
-// ErrIDTaken means that the broker dropped an event as a repetition of a message that is another: somebody else has sent
+// ErrIDTaken means that the broker dropped an event as a repetition of a message that is another: another publisher has sent
 // it under the event's id. The broker takes the event once it has forgotten that message's id.
-var ErrIDTaken = errors.New("the broker has a message of somebody else under this event's id")
+var ErrIDTaken = errors.New("the broker has a message of another publisher under this event's id")

@@ -28,7 +28,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		fenced: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_fenced_total",
 			Help: "Events that a relay could not mark as published because another relay had taken over its lease."}),
 		idsTaken: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_ids_taken_total",
-			Help: "Attempts to publish an event that the broker dropped because somebody else had sent a message under the " +
+			Help: "Attempts to publish an event that the broker dropped because another publisher had sent a message under the " +
 				"event's id."}),
 		latency: f.NewHistogram(prometheus.HistogramOpts{Name: "payonce_outbox_latency_seconds",
 			Help:    "Time from writing an event to marking it as published, by the database's clock.",

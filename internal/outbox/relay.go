@@ -32,7 +32,7 @@ const (
 )
 
 // Publisher is the relay's view of a broker. Publish returns one error per envelope: nil once the broker has stored it
-// durably, ErrPermanent (wrapped) if it never will, ErrIDTaken if it has a message of somebody else under the event's id, and any other error if that is unknown or may change. A batch never
+// durably, ErrPermanent (wrapped) if it never will, ErrIDTaken if it has a message of another publisher under the event's id, and any other error if that is unknown or may change. A batch never
 // has two events of one aggregate, so a broker may store them in any order.
 type Publisher interface {
 	Publish(ctx context.Context, events []Envelope) []error
@@ -400,7 +400,7 @@ func (r *Relay) fail(s *settlement, e *leased) {
 	permanent, taken := errors.Is(e.err, ErrPermanent), errors.Is(e.err, ErrIDTaken)
 	failed := permanent || taken || !r.brokerDown
 	failures := e.Attempts + 1
-	// Whoever sends forged messages must not be able to have our events parked.
+	// Forged messages must not cause our events to be parked.
 	park := permanent || (failed && !taken && failures >= attemptsMax)
 	if failed {
 		delay = backoff(int(failures))
@@ -411,7 +411,7 @@ func (r *Relay) fail(s *settlement, e *leased) {
 	r.metrics.failures.WithLabelValues(kind(permanent)).Inc()
 	if taken {
 		r.metrics.idsTaken.Inc()
-		r.log.Error("the broker has a message of somebody else under an event's id; the event is sent again",
+		r.log.Error("the broker has a message of another publisher under an event's id; the event is sent again",
 			"event_id", EventID(e.AggregateID, e.Version), "type", e.Type, "tenant_id", e.TenantID)
 	}
 	s.failed.TenantIds = append(s.failed.TenantIds, e.TenantID)

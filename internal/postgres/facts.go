@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Facts are what a person on call must know about the server and the role of a connection string.
+// Facts are what an operator must know about the server and the role of a connection string.
 type Facts struct {
 	Version           int    // the major version
 	FullVersion       string // as the server writes it

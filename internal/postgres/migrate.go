@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// A statement that changes a table waits until nobody uses it, and everybody who comes later waits behind it. So it
+	// A statement that changes a table waits until no session uses it, and every later session waits behind it. So it
 	// waits for half a second, lets them pass, and tries again.
 	ddlLockTimeout = 500 * time.Millisecond
 	ddlPause       = time.Second

@@ -2,7 +2,7 @@
 //
 // # What is believed
 //
-// Whoever can publish to the broker can send any message under any id, and an event's id can be predicted: it is the id of
+// A client that can publish to the broker can send any message under any id, and an event's id can be predicted: it is the id of
 // an order or payment and a version. So a message is only a hint that there is an event. What is applied is our own row in
 // the outbox, rendered by the code with which the relay renders it.
 //

@@ -106,7 +106,7 @@ func (s *Subscriber) unknown(ctx context.Context, m inbox.Message) error {
 	return nil
 }
 
-// forged counts a message, and logs it unless another was logged a moment ago: whoever forges one can forge many.
+// forged counts a message, and logs it unless another was logged a moment ago: one that forges a message can forge many.
 func (s *Subscriber) forged(m inbox.Message, reason string) {
 	s.metrics.forged.WithLabelValues(s.consumer.Name(), reason).Inc()
 	s.mu.Lock()

@@ -10,7 +10,7 @@ import (
 // sentCard is a number of Stripe's for tests. After the attack it must be in no output (secretsInOutputs).
 const sentCard = "4000056655665556"
 
-// cardNumbers: a service that stores a card number, whoever sent it, is in the scope of PCI DSS.
+// cardNumbers: a service that stores a card number is in the scope of PCI DSS.
 var cardNumbers = attack{
 	name: "card numbers", who: "a tenant with a careless client",
 	tries: "a card number in each text, name, key, path and query, in groups and escaped; and look-alikes that are none",

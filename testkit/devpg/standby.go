@@ -11,7 +11,7 @@ import (
 
 // Standby starts a hot standby of a server on this machine: a copy of its data
 // that follows it by streaming replication and can be read, on a port of its
-// own, until somebody calls pg_promote() on it. The server is restarted for the
+// own, until pg_promote() is called on it. The server is restarted for the
 // copy. The caller must stop both.
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
 	primary, ok := s.impl.(*process)
