@@ -66,7 +66,7 @@ BEGIN
             ('refunds',                'INSERT, UPDATE'),
             ('refunds_owed',           'INSERT, UPDATE'),
             ('inbox_events',           'INSERT, UPDATE, DELETE'),
-            ('consumer_positions',     'INSERT, UPDATE'), -- part: consumers
+            ('consumer_positions',     'INSERT, UPDATE'),
             ('discrepancies',          'INSERT, UPDATE'),
             ('ledger_entries',         'INSERT'), -- part: ledger
             -- part: webhooks {

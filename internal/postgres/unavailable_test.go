@@ -74,7 +74,7 @@ func TestUnavailable(t *testing.T) {
 		}
 		const becomesReadOnly = `SELECT pg_backend_pid() FROM set_config('default_transaction_read_only', 'on', false)`
 		refused := session(becomesReadOnly)
-		_, err = pool.Raw().Exec(t.Context(), `DELETE FROM stock`)
+		_, err = pool.Raw().Exec(t.Context(), `DELETE FROM outbox_leases`)
 		require.True(t, postgres.Unavailable(err), err)
 		require.True(t, postgres.NotReady(err), err)
 		require.True(t, postgres.NotWritten(err), err)
