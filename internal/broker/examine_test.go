@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
-
 )
 
 // TestExamineChangesNothing: a question makes no stream, no folder and no server.
