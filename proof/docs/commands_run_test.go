@@ -126,6 +126,7 @@ var startsCI = []string{
 	"STORED=1000000 .ci/run bench retention",
 	".ci/run migration",
 	".ci/run races",
+	".ci/run supply",
 }
 
 func TestEveryCommandIsRun(t *testing.T) {
