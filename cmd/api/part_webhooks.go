@@ -50,10 +50,18 @@ func notifyTenant(ctx context.Context, cli cli, args []string) error {
 		return errUsage
 	}
 	tenantID, url := args[0], args[1]
+	e := environment{getenv: cli.getenv}
+	private := e.boolean("NOTIFY_PRIVATE_ADDRESSES", false)
+	if e.err != nil {
+		return e.err
+	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
 	return withTenant(ctx, cli, []string{tenantID}, func(pool *postgres.Pool, tenantID string) error {
+		if err := notifier.CheckURL(ctx, url, private); err != nil {
+			return err
+		}
 		if err := notifier.SetEndpoint(ctx, pool.Queries, tenantID, url, secret); err != nil {
 			return err
 		}

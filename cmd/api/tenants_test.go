@@ -88,6 +88,7 @@ func TestTenantsAndTheirKeys(t *testing.T) {
 		{"disable", "ten_none"}, {"enable", "ten_none"}, {"key", "create", "ten_none"}, {"key", "list", "ten_none"},
 		{"key", "revoke", tenant, hint},
 		{"notify", "ten_none", "https://example.com/hook"}, // part: webhooks
+		{"notify", tenant, "https://169.254.169.254/"},     // part: webhooks
 	} {
 		cmd := w.Command(append([]string{"tenant"}, args...))
 		var errs bytes.Buffer

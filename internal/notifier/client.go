@@ -20,20 +20,20 @@ var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("198.51.100.0/24"), // documentation
 	netip.MustParsePrefix("203.0.113.0/24"),  // documentation
 	netip.MustParsePrefix("240.0.0.0/4"),     // reserved, broadcast
-	netip.MustParsePrefix("::/96"),           // IPv4-compatible, deprecated: contains an IPv4 address
-	netip.MustParsePrefix("64:ff9b::/96"),    // NAT64: contains an IPv4 address
-	netip.MustParsePrefix("64:ff9b:1::/48"),  // NAT64, local use
-	netip.MustParsePrefix("100::/64"),        // discard
 	netip.MustParsePrefix("2001::/23"),       // protocol assignments, Teredo among them
 	netip.MustParsePrefix("2001:db8::/32"),   // documentation
 	netip.MustParsePrefix("2002::/16"),       // 6to4: contains an IPv4 address
-	netip.MustParsePrefix("fec0::/10"),       // site-local, deprecated
+	netip.MustParsePrefix("3fff::/20"),       // documentation
 }
+
+// globalIPv6 is all of IPv6 that is given out to networks. What is outside, such as NAT64 (64:ff9b::/96) and the other
+// forms that contain an IPv4 address (::/96, ::ffff:0:0:0/96), is special or not in use.
+var globalIPv6 = netip.MustParsePrefix("2000::/3")
 
 func public(ip netip.Addr) bool {
 	ip = ip.Unmap()
 	if !ip.IsValid() || !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() ||
-		ip.IsLinkLocalUnicast() || ip.Zone() != "" {
+		ip.IsLinkLocalUnicast() || ip.Zone() != "" || ip.Is6() && !globalIPv6.Contains(ip) {
 		return false
 	}
 	for _, p := range notPublic {
@@ -57,11 +57,15 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-func newClient(allowPrivate bool) *http.Client {
+func newDialer(allowPrivate bool) *net.Dialer {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	if !allowPrivate {
 		dialer.Control = refusePrivate
 	}
+	return dialer
+}
+
+func newClient(dialer *net.Dialer) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  nil, // a proxy would dial for us, without the check

@@ -80,7 +80,7 @@ type Notifier struct {
 // New returns a notifier for one loop.
 func New(pool *postgres.Pool, o Options) *Notifier {
 	n := &Notifier{
-		pool: pool, client: newClient(o.AllowPrivate), insecure: o.AllowPrivate,
+		pool: pool, client: newClient(newDialer(o.AllowPrivate)), insecure: o.AllowPrivate,
 		metrics: o.Metrics, log: o.Log, tracer: o.Tracer, sending: map[string]int{},
 	}
 	if n.metrics == nil {
@@ -285,14 +285,11 @@ func Sign(h http.Header, secret []byte, id string, now time.Time, body []byte) {
 }
 
 // SetEndpoint sets the URL to which a tenant's events are sent from now on. secret is what
-// the tenant verifies the signature with: "whsec_" and base64.
+// the tenant verifies the signature with: "whsec_" and base64. It accepts private addresses, which are refused when they
+// are dialled: CheckURL tells before.
 func SetEndpoint(ctx context.Context, q *db.Queries, tenantID, endpoint, secret string) error {
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return errors.New("a webhook's URL must begin with https://")
-	}
-	if u.User != nil {
-		return errors.New("a webhook's URL must not contain a password; the signature authenticates the sender")
+	if _, err := parseURL(endpoint); err != nil {
+		return err
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil || len(key) < 24 || len(key) > 64 {

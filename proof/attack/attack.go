@@ -19,7 +19,7 @@ type attack struct {
 var attacks = []attack{
 	authorizationForms, keysOfOthers,
 	tenancyByRoute, tenancyByList, tenancyByBody,
-	forgedWebhooks, replayedWebhook, brokerForgery,
+	forgedWebhooks, replayedWebhook, brokerForgery, internalAddresses,
 	malformedBodies, malformedKeys, cardNumbers, hostilePaths,
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,

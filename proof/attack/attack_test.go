@@ -61,7 +61,7 @@ func TestAttacksSucceedWhereNothingStopsThem(t *testing.T) {
 	}
 	needsAService := []string{ // which makes what they look at
 		"replayed webhook", "scripts in text", "secrets in outputs", "slow clients", "escapes in the terminal",
-		"broker forgery",
+		"broker forgery", "internal addresses",
 	}
 	for _, a := range attacks {
 		if slices.Contains(needsAService, a.name) {
@@ -94,6 +94,7 @@ func TestRun(t *testing.T) {
 	require.Contains(t, said(exitNotTried, "-only", "no such attack"), "no attack has such a name")
 	require.Contains(t, said(exitNotTried, "-only", "("), "missing closing )")
 	require.Contains(t, said(exitNotTried, "-fast"), "not defined")
+	require.Contains(t, said(0, "-list", "-long"), "forged webhooks")
 }
 
 func TestPage(t *testing.T) {

@@ -1,7 +1,8 @@
 // Command attack attacks the service as somebody would who wants to get in, to see what is not theirs, or to do harm,
 // and says what held.
 //
-//	go run -C proof ./attack                    all of them: half a minute
+//	go run -C proof ./attack                    all of them: a minute and a half
+//	go run -C proof ./attack -long              all of them, with more of everything, as by night
 //	go run -C proof ./attack -only 'webhooks'   those whose names match
 //	go run -C proof ./attack -list              their names
 //	go run -C proof ./attack -write docs        put the table and its date into docs/security.md
@@ -21,6 +22,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"syscall"
+	"time"
 
 	"example.com/payonce/proof/internal/inventory"
 )
@@ -39,6 +41,7 @@ func main() {
 
 type options struct {
 	only  string
+	long  bool
 	list  bool
 	write string
 }
@@ -49,6 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("attack", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.only, "only", "", "attacks whose names match this `regexp`")
+	flags.BoolVar(&o.long, "long", false, "with more of everything, as by night")
 	flags.BoolVar(&o.list, "list", false, "print the names and attack nothing")
 	flags.StringVar(&o.write, "write", "",
 		"write the table into security.md of this `directory`; a relative path starts at the repository's root")
@@ -73,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
-	results, err := attackAll(ctx, chosen, stdout)
+	results, err := attackAll(ctx, chosen, o.long, stdout)
 	if err == nil && o.write != "" {
 		err = write(filepath.Join(inventory.Path(o.write), "security.md"), results)
 	}
@@ -85,28 +89,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // attackAll tries each, and prints what came of it.
-func attackAll(ctx context.Context, chosen []attack, stdout io.Writer) (results []tried, err error) {
+func attackAll(ctx context.Context, chosen []attack, long bool, stdout io.Writer) (results []tried, err error) {
 	if len(chosen) == 0 {
 		return nil, errors.New("no attack has such a name; -list prints them")
 	}
-	s, err := open(ctx, func(format string, args ...any) { _, _ = fmt.Fprintf(stdout, format+"\n", args...) })
+	began := time.Now()
+	s, err := open(ctx, long, func(format string, args ...any) { _, _ = fmt.Fprintf(stdout, format+"\n", args...) })
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range chosen {
+		from := time.Now()
 		seen, err := a.run(ctx, s)
 		results = append(results, tried{a, seen, err})
+		how, text := "held", any(seen)
 		switch {
-		case err == nil:
-			_, _ = fmt.Fprintf(stdout, "held    %-28s %s\n", a.name, seen)
 		case errors.Is(err, errDidNotHold):
-			_, _ = fmt.Fprintf(stdout, "BROKEN  %-28s %s\n", a.name, err)
-		default:
-			_, _ = fmt.Fprintf(stdout, "?       %-28s %s\n", a.name, err)
+			how, text = "BROKEN", err
+		case err != nil:
+			how, text = "?", err
 		}
+		_, _ = fmt.Fprintf(stdout, "%-7s %-28s %5.1fs  %s\n", how, a.name, time.Since(from).Seconds(), text)
 	}
 	code := verdict(results)
-	_, _ = fmt.Fprintf(stdout, "%d attacks, exit %d\n", len(results), code)
+	_, _ = fmt.Fprintf(stdout, "%d attacks in %.0fs, exit %d\n", len(results), time.Since(began).Seconds(), code)
 	if code != 0 {
 		_, _ = fmt.Fprintf(stdout, "the service logged to %s\n", s.Log.Name)
 	}

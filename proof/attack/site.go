@@ -30,12 +30,16 @@ const (
 // attacks, where an attacker has an account.
 type site struct {
 	*process.Stage
+	long     bool // the long form, by night: more of everything
 	api      *process.API
 	pool     *postgres.Pool
-	database string // as a superuser
+	server   string // the database server's URL, as a superuser
+	database string // of a database on it
 	service  string // the same as the service has it
+	sim      *stripesim.Sim
 	stripe   string // base URL of the simulator
 	broker   string
+	canary   *canary
 	victim   tenant
 	attacker tenant
 	owned    owned
@@ -49,8 +53,8 @@ type tenant struct {
 // owned is what the victim has.
 type owned struct{ order, payment, refund, checkout, key, sku string }
 
-func open(ctx context.Context, say func(string, ...any)) (_ *site, err error) {
-	s := &site{}
+func open(ctx context.Context, long bool, say func(string, ...any)) (_ *site, err error) {
+	s := &site{long: long, api: &process.API{}}
 	if s.Stage, err = process.NewStage("payonce-attack"); err != nil {
 		return nil, err
 	}
@@ -63,59 +67,69 @@ func open(ctx context.Context, say func(string, ...any)) (_ *site, err error) {
 	if err := process.Build(ctx, "cmd/api", program); err != nil {
 		return nil, err
 	}
-	if err := s.startDatabase(ctx, say); err != nil {
-		return nil, err
-	}
-	sim, err := stripesim.New(stripesim.Options{})
+	pg, err := devpg.Start(ctx, devpg.Options{URL: os.Getenv("TEST_DATABASE_URL"), URLVar: "TEST_DATABASE_URL", Log: say})
 	if err != nil {
 		return nil, err
 	}
-	s.Later(sim.Close)
-	stripe, err := s.Listen(sim.Handler())
-	if err != nil {
+	s.Later(pg.Stop)
+	if s.canary, err = startCanary(s.Stage); err != nil {
 		return nil, err
 	}
-	events, err := broker.Open(ctx, "embedded:"+filepath.Join(s.Dir, "broker")+"?listen="+process.AnyPort,
-		broker.Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
+	// Nothing of the service may reach the canary, not even as a proxy.
+	if err := s.install(ctx, program, pg.URL, "HTTPS_PROXY="+s.canary.url(), "HTTP_PROXY="+s.canary.url()); err != nil {
 		return nil, err
-	}
-	s.Later(events.Close)
-	s.stripe = stripe
-	s.broker = "nats://" + events.(interface{ Addr() string }).Addr()
-	s.api = &process.API{Child: process.Child{Name: "API process", Program: program, Args: []string{"serve"},
-		Group: s.Group, Log: s.Log, Env: []string{
-			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + s.service,
-			"BROKER_URL=" + s.broker,
-			"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
-			"STRIPE_WEBHOOK_SECRET=" + webhookSecret, "ADMIN_TOKEN=" + adminToken,
-		}}}
-	s.Later(s.api.Stop)
-	if err := s.api.Start(ctx); err != nil {
-		return nil, err
-	}
-	if _, err := sim.AddWebhookEndpoint(stripesim.DefaultKey, s.api.URL+"/v1/webhooks/stripe", webhookSecret); err != nil {
-		return nil, err
-	}
-	for _, t := range []*tenant{&s.victim, &s.attacker} {
-		if *t, err = s.tenant(ctx); err != nil {
-			return nil, err
-		}
 	}
 	return s, s.furnish(ctx)
 }
 
-func (s *site) startDatabase(ctx context.Context, say func(string, ...any)) error {
-	pg, err := devpg.Start(ctx, devpg.Options{URL: os.Getenv("TEST_DATABASE_URL"), URLVar: "TEST_DATABASE_URL", Log: say})
+// install starts the service on a database of its own, with two tenants.
+func (s *site) install(ctx context.Context, program, server string, settings ...string) (err error) {
+	if err := s.makeDatabase(ctx, server); err != nil {
+		return err
+	}
+	if s.sim, err = stripesim.New(stripesim.Options{}); err != nil {
+		return err
+	}
+	s.Later(s.sim.Close)
+	if s.stripe, err = s.Listen(s.sim.Handler()); err != nil {
+		return err
+	}
+	events, err := broker.Open(ctx, "embedded:"+filepath.Join(s.Dir, "broker")+"?listen="+process.AnyPort,
+		broker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
-	s.Later(pg.Stop)
-	u, err := url.Parse(pg.URL)
+	s.Later(events.Close)
+	s.broker = "nats://" + events.(interface{ Addr() string }).Addr()
+	s.api = &process.API{Child: process.Child{Name: "API process", Program: program, Args: []string{"serve"},
+		Group: s.Group, Log: s.Log, Env: append([]string{
+			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + s.service,
+			"BROKER_URL=" + s.broker,
+			"STRIPE_API_BASE=" + s.stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
+			"STRIPE_WEBHOOK_SECRET=" + webhookSecret, "ADMIN_TOKEN=" + adminToken,
+		}, settings...)}}
+	s.Later(s.api.Stop)
+	if err := s.api.Start(ctx); err != nil {
+		return err
+	}
+	if _, err := s.sim.AddWebhookEndpoint(stripesim.DefaultKey, s.api.URL+"/v1/webhooks/stripe", webhookSecret); err != nil {
+		return err
+	}
+	for _, t := range []*tenant{&s.victim, &s.attacker} {
+		if *t, err = s.tenant(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *site) makeDatabase(ctx context.Context, server string) error {
+	s.server = server
+	u, err := url.Parse(server)
 	if err != nil {
 		return fmt.Errorf("the database's URL: %w", err)
 	}
-	admin, err := postgres.Open(ctx, pg.URL, postgres.Options{MaxConn: 1})
+	admin, err := postgres.Open(ctx, server, postgres.Options{MaxConn: 1})
 	if err != nil {
 		return err
 	}
@@ -137,6 +151,14 @@ func (s *site) startDatabase(ctx context.Context, say func(string, ...any)) erro
 	roles, err := devpg.Migrate(ctx, s.database)
 	s.service = roles.Service
 	return err
+}
+
+// form is the first number in the short form of an attack, the second in the long one.
+func (s *site) form(short, long int) int {
+	if s.long {
+		return long
+	}
+	return short
 }
 
 // tenant makes one, as `api tenant create` does.

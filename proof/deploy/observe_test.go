@@ -86,7 +86,8 @@ func startObserved(t *testing.T) *observed {
 	t.Cleanup(o.explain)
 	tenants := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(tenants.Close)
-	out, err := o.Command([]string{"tenant", "notify", o.Tenant.ID, tenants.URL}).CombinedOutput()
+	out, err := o.Command([]string{"tenant", "notify", o.Tenant.ID, tenants.URL},
+		"NOTIFY_PRIVATE_ADDRESSES=true").CombinedOutput()
 	require.NoError(t, err, string(out))
 	o.stripe = client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL: stripe.String(o.StripeURL), MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),

@@ -252,7 +252,8 @@ func (w *world) notify(ctx context.Context) error {
 // the line it prints.
 func (w *world) command(ctx context.Context, into any, args ...string) error {
 	cmd := exec.CommandContext(ctx, w.program, args...)
-	cmd.Env = []string{"DATABASE_URL=" + w.roles.Service, "STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=" + w.stripe.URL}
+	cmd.Env = []string{"DATABASE_URL=" + w.roles.Service, "STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=" + w.stripe.URL,
+		"NOTIFY_PRIVATE_ADDRESSES=true"}
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()
