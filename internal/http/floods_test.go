@@ -1,15 +1,18 @@
 package http
 
 import (
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/stripe"
 )
 
 // TestUnsignedBodiesAreBoundedInSum: however many connections send them.
@@ -58,4 +61,28 @@ func TestOneWaiterPollsForAKey(t *testing.T) {
 	}
 	require.NotSame(t, k, ws.enter(key), "who comes later looks the key up")
 	require.Len(t, ws.tenants, 2)
+}
+
+// TestUnsignedBodiesAreReadOnlyIfTheirSignatureCouldBeOfNow: and whatever was read of one that is refused is given back
+// to the sum.
+func TestUnsignedBodiesAreReadOnlyIfTheirSignatureCouldBeOfNow(t *testing.T) {
+	t.Parallel()
+	s := &Server{o: Options{WebhookSecrets: []string{"whsec_1"}}}
+	send := func(signature string) (read int64) {
+		body := strings.NewReader(strings.Repeat("x", 1000))
+		r := httptest.NewRequest("POST", "/v1/webhooks/stripe", body)
+		r.Header.Set("Stripe-Signature", signature)
+		_, err := s.readSigned(httptest.NewRecorder(), r)
+		require.ErrorIs(t, err, stripe.ErrBadWebhook)
+		require.Zero(t, s.unsigned.Load())
+		return 1000 - int64(body.Len())
+	}
+	const nobodys = ",v1=5257a869e7ecebeda32affa62cdca3fa51cad7e77a0e56ff536d0ce8e108d8bd"
+	for _, signature := range []string{
+		"", "no signature", "t=1" + nobodys, fmt.Sprint("t=", time.Now().Unix()), // without a signature
+		fmt.Sprint("t=", time.Now().Add(-6*time.Minute).Unix(), nobodys),
+	} {
+		require.Zero(t, send(signature), signature)
+	}
+	require.EqualValues(t, 1000, send(fmt.Sprint("t=", time.Now().Unix(), nobodys)))
 }

@@ -1,10 +1,10 @@
 package subscriber_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -36,6 +36,7 @@ type bundle struct {
 	types   []string
 	render  outbox.Render
 	delay   time.Duration
+	log     bytes.Buffer
 	*subscriber.Subscriber
 	applied []string // event id and payload
 }
@@ -57,7 +58,7 @@ func (b *bundle) start() {
 		return nil
 	}}
 	b.Subscriber = subscriber.New(b.pool, inbox.NewConsumer(b.pool, name, h, nil), h, b.render, subscriber.Options{
-		Delay: b.delay, Metrics: subscriber.NewMetrics(b.metrics), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Delay: b.delay, Metrics: subscriber.NewMetrics(b.metrics), Log: slog.New(slog.NewTextHandler(&b.log, nil)),
 	})
 }
 
@@ -148,6 +149,18 @@ const forged = "payonce_forged_messages_total"
 func TestForgedMessages(t *testing.T) {
 	t.Parallel()
 
+	t.Run("AreAllCountedAndLoggedOnceASecond", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		began := time.Now()
+		for version := range int64(30) {
+			b.handle(b.forge(tenant, "ord_1", version+1))
+		}
+		require.Equal(t, 30, b.counted("payonce_forged_messages_total", ""))
+		lines := bytes.Count(b.log.Bytes(), []byte("\n"))
+		require.Positive(t, lines)
+		require.LessOrEqual(t, lines, 1+int(time.Since(began)/time.Second))
+	})
 	t.Run("HaveNoEffectAndSwallowNothing", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
