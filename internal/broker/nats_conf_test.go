@@ -1,9 +1,8 @@
 package broker
 
 import (
-	"context"
+	"regexp"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -26,64 +25,82 @@ func TestNATSConfiguration(t *testing.T) {
 	publish(t, b, events...) // a repetition, which reads what is stored
 	read(t, b, "ledger", nil).await(t, 3)
 
-	client := func(user string) (*nats.Conn, jetstream.JetStream) {
-		var options []nats.Option
-		if user != "" {
-			options = append(options, nats.UserInfo(user, "of-a-reader"))
+	refused := make(chan string, 100) // subjects
+	client := func(user, password string) (*nats.Conn, error) {
+		conn, err := nats.Connect(at.url(), nats.UserInfo(user, password),
+			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+				if m := violation.FindStringSubmatch(err.Error()); m != nil {
+					refused <- m[1]
+				}
+			}))
+		if err == nil {
+			t.Cleanup(conn.Close)
 		}
-		conn, err := nats.Connect(at.url(), append(options, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
-		if user == "" {
-			require.ErrorIs(t, err, nats.ErrAuthorization)
-			return nil, nil
-		}
-		require.NoError(t, err)
-		t.Cleanup(conn.Close)
-		js, err := jetstream.New(conn)
-		require.NoError(t, err)
-		return conn, js
+		return conn, err
 	}
-	client("")
-	conn, js := client("reader")
+	_, err = client("", "")
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+	reader, err := client("reader", "of-a-reader")
+	require.NoError(t, err)
+	service, err := client("payonce", "of-the-service")
+	require.NoError(t, err)
 
+	js, err := jetstream.New(reader)
+	require.NoError(t, err)
 	consumer, err := js.CreateOrUpdateConsumer(t.Context(), streamName, jetstream.ConsumerConfig{Durable: "warehouse"})
 	require.NoError(t, err)
 	batch, err := consumer.Fetch(3)
 	require.NoError(t, err)
 	n := 0
 	for m := range batch.Messages() {
-		require.NoError(t, m.Ack())
+		require.NoError(t, m.DoubleAck(t.Context()))
 		n++
 	}
 	require.Equal(t, 3, n, "a reader reads")
 
-	for what, do := range map[string]func(context.Context) error{
-		"publish": func(ctx context.Context) error {
-			_, err := js.Publish(ctx, "payonce.tnt_a.order.paid", []byte("{}"))
-			return err
-		},
-		"purge":  func(ctx context.Context) error { return request(ctx, conn, "$JS.API.STREAM.PURGE.PAYONCE") },
-		"delete": func(ctx context.Context) error { return request(ctx, conn, "$JS.API.STREAM.DELETE.PAYONCE") },
-		"delete a consumer of the service": func(ctx context.Context) error {
-			return request(ctx, conn, "$JS.API.CONSUMER.DELETE.PAYONCE.ledger")
-		},
-		"change a consumer of the service": func(ctx context.Context) error {
-			_, err := js.CreateOrUpdateConsumer(ctx, streamName, jetstream.ConsumerConfig{Durable: "ledger"})
-			return err
-		},
-		"read in its place": func(ctx context.Context) error {
-			return request(ctx, conn, "$JS.API.CONSUMER.MSG.NEXT.PAYONCE.ledger")
-		},
+	for _, c := range []struct {
+		who      *nats.Conn
+		may      bool
+		subjects []string
+	}{
+		{service, true, []string{"$JS.API.STREAM.UPDATE.PAYONCE"}}, // after an upgrade
+		{service, false, []string{
+			"another.subject", "$JS.API.STREAM.PURGE.PAYONCE", "$JS.API.STREAM.DELETE.PAYONCE",
+			"$JS.API.STREAM.MSG.DELETE.PAYONCE", "$JS.API.STREAM.CREATE.ANOTHER",
+		}},
+		{reader, false, []string{
+			"payonce.tnt_a.order.paid", "another.subject", "$JS.API.STREAM.CREATE.PAYONCE", "$JS.API.STREAM.UPDATE.PAYONCE",
+			"$JS.API.STREAM.PURGE.PAYONCE", "$JS.API.STREAM.DELETE.PAYONCE", "$JS.API.STREAM.MSG.DELETE.PAYONCE",
+		}},
+		{reader, false, ofConsumer("ledger")},
+		{reader, false, ofConsumer("notifier")},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		require.Error(t, do(ctx), what)
-		cancel()
+		for _, subject := range c.subjects {
+			require.NoError(t, c.who.Publish(subject, []byte("?"))) // is no request, so the server does nothing
+		}
+		require.NoError(t, c.who.Publish("last", nil)) // and is refused
+		var seen []string
+		for subject := <-refused; subject != "last"; subject = <-refused {
+			seen = append(seen, subject)
+		}
+		if c.may {
+			require.Empty(t, seen)
+		} else {
+			require.Equal(t, c.subjects, seen)
+		}
 	}
 	info, err := js.Stream(t.Context(), streamName)
 	require.NoError(t, err)
 	require.Equal(t, uint64(3), info.CachedInfo().State.Msgs)
 }
 
-func request(ctx context.Context, conn *nats.Conn, subject string) error {
-	_, err := conn.RequestWithContext(ctx, subject, nil)
-	return err
+var violation = regexp.MustCompile(`(?i)permissions violation for publish to "([^"]+)"`)
+
+// ofConsumer returns the subjects with which a consumer of the service could be read, changed and deleted.
+func ofConsumer(name string) []string {
+	return []string{
+		"$JS.API.CONSUMER.DELETE.PAYONCE." + name, "$JS.API.CONSUMER.CREATE.PAYONCE." + name,
+		"$JS.API.CONSUMER.CREATE.PAYONCE." + name + ".payonce.tnt_a", "$JS.API.CONSUMER.DURABLE.CREATE.PAYONCE." + name,
+		"$JS.API.CONSUMER.MSG.NEXT.PAYONCE." + name, "$JS.ACK.PAYONCE." + name + ".1.1.1.1.1",
+	}
 }
