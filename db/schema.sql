@@ -188,6 +188,27 @@ BEGIN
                   WHERE o.tenant_id = p.tenant_id AND o.payment_id = p.id AND o.ended_at IS NOT NULL)));
 END $function$;
 
+CREATE FUNCTION only_resealed(before bytea, after bytea)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ IMMUTABLE
+AS $function$
+BEGIN
+    RETURN before IS NOT DISTINCT FROM after
+        OR coalesce(sealed_by(after) <> '' AND sealed_by(after) <> sealed_by(before)
+            AND plain_length(after) = plain_length(before), false);
+END $function$;
+
+CREATE FUNCTION plain_length(stored bytea)
+ RETURNS integer
+ LANGUAGE plpgsql
+ IMMUTABLE STRICT
+AS $function$
+BEGIN
+    RETURN octet_length(stored) - CASE WHEN octet_length(stored) >= 48
+        AND substr(stored, 1, 4) = '\x00504f01'::bytea THEN 48 ELSE 0 END;
+END $function$;
+
 CREATE FUNCTION readable_json(document bytea)
  RETURNS jsonb
  LANGUAGE plpgsql
@@ -271,6 +292,16 @@ BEGIN
         USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
 END $function$;
 
+CREATE FUNCTION sealed_by(stored bytea)
+ RETURNS bytea
+ LANGUAGE plpgsql
+ IMMUTABLE STRICT
+AS $function$
+BEGIN
+    RETURN CASE WHEN octet_length(stored) >= 48 AND substr(stored, 1, 4) = '\x00504f01'::bytea
+        THEN substr(stored, 5, 4) ELSE ''::bytea END;
+END $function$;
+
 CREATE TABLE tenants (
     id                 text        COLLATE "C" NOT NULL,
     name               text        NOT NULL,
@@ -278,9 +309,12 @@ CREATE TABLE tenants (
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     disabled_at        timestamptz,
     CONSTRAINT tenants_pkey PRIMARY KEY (id),
-    CONSTRAINT fingerprint_secret_is_long_enough CHECK (length(fingerprint_secret) >= 32),
+    CONSTRAINT fingerprint_secret_is_long_enough CHECK (plain_length(fingerprint_secret) >= 32),
     CONSTRAINT tenant_has_a_name CHECK (name <> ''::text)
 );
+CREATE TRIGGER fingerprint_secret_is_final AFTER UPDATE OF fingerprint_secret ON tenants FOR EACH ROW
+    WHEN (NOT only_resealed(old.fingerprint_secret, new.fingerprint_secret))
+    EXECUTE FUNCTION refuse_write('a fingerprint secret never changes: no retry would match its request');
 
 CREATE TABLE api_keys (
     tenant_id    text        COLLATE "C" NOT NULL,
@@ -786,7 +820,7 @@ CREATE TABLE webhook_endpoints (
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     disabled_at timestamptz,
     CONSTRAINT webhook_endpoints_pkey PRIMARY KEY (tenant_id),
-    CONSTRAINT webhook_secret_is_long_enough CHECK (length(secret) >= 24 AND length(secret) <= 64),
+    CONSTRAINT webhook_secret_is_long_enough CHECK (plain_length(secret) >= 24 AND plain_length(secret) <= 64),
     CONSTRAINT webhook_url_is_http CHECK (url ~ '^https?://'::text)
 );
 

@@ -182,6 +182,42 @@ func (q *Queries) APIKeyRevoke(ctx context.Context, arg APIKeyRevokeParams) (int
 	return result.RowsAffected(), nil
 }
 
+const SecretsSealedBy = `-- name: SecretsSealedBy :many
+SELECT encode(sealed_by(s.secret), 'hex')::text AS key_id, count(*) AS secrets
+FROM (SELECT t.fingerprint_secret AS secret FROM tenants t
+      UNION ALL -- part: webhooks
+      SELECT w.secret FROM webhook_endpoints w -- part: webhooks
+) s
+GROUP BY 1
+ORDER BY 1
+`
+
+type SecretsSealedByRow struct {
+	KeyID   string
+	Secrets int64
+}
+
+// How many secrets of tenants are sealed with which key. An empty id: they are plain.
+func (q *Queries) SecretsSealedBy(ctx context.Context) ([]SecretsSealedByRow, error) {
+	rows, err := q.db.Query(ctx, SecretsSealedBy)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SecretsSealedByRow{}
+	for rows.Next() {
+		var i SecretsSealedByRow
+		if err := rows.Scan(&i.KeyID, &i.Secrets); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const TenantCreate = `-- name: TenantCreate :exec
 INSERT INTO tenants (id, name, fingerprint_secret) VALUES ($1, $2, $3)
 `

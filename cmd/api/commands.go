@@ -16,13 +16,17 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// withDatabase runs a command that needs DATABASE_URL and no other setting.
+// withDatabase runs a command that needs DATABASE_URL, and DATA_KEY if the service has one, and no other setting.
 func (c cli) withDatabase(ctx context.Context, do func(*postgres.Pool) error) error {
 	url := c.getenv("DATABASE_URL")
 	if url == "" {
 		return errNoDatabaseURL
 	}
-	o := postgres.Options{Name: "payonce-cli", MaxConn: 4, ReadOnly: c.readOnly}
+	e := environment{getenv: c.getenv}
+	o := postgres.Options{Name: "payonce-cli", MaxConn: 4, ReadOnly: c.readOnly, Box: e.dataKey()}
+	if e.err != nil {
+		return e.err
+	}
 	pool, err := openDatabase(ctx, url, o, slog.New(slog.NewTextHandler(c.stderr, nil)))
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/internal/stripe"
 )
 
@@ -18,6 +19,7 @@ import (
 // setting without a default is required. A part reads its own settings (part.read).
 type config struct {
 	DatabaseURL          string
+	DataKey              *sealed.Box // nil: what is stored is not encrypted
 	HTTPAddr             string
 	AdminAddr            string
 	AdminToken           string // empty: pages are read-only, and profiles are for this machine
@@ -63,6 +65,7 @@ func readConfig(getenv func(string) string) (config, error) {
 func readSettings(e *environment) config {
 	c := config{
 		DatabaseURL:          e.required("DATABASE_URL", "postgres://user:password@host:port/database"),
+		DataKey:              e.dataKey(),
 		HTTPAddr:             e.address("HTTP_ADDR", ":8080"),
 		AdminAddr:            e.address("ADMIN_ADDR", "127.0.0.1:8081"),
 		AdminToken:           e.token("ADMIN_TOKEN"),
@@ -112,6 +115,15 @@ func readStripeConfig(getenv func(string) string) (stripe.Options, error) {
 	}
 	o.Limits = stripe.NewLimits(e.stripeRPS(), nil)
 	return o, e.err
+}
+
+// dataKey reads the keys that the stored values are sealed with. Commands read it, too.
+func (e *environment) dataKey() *sealed.Box {
+	box, err := sealed.New(e.text("DATA_KEY", ""))
+	if err != nil {
+		e.fail("DATA_KEY", err.Error())
+	}
+	return box
 }
 
 func (e *environment) stripeKey() string {
@@ -319,6 +331,7 @@ func (c config) LogValue() slog.Value {
 	}
 	attrs := []slog.Attr{
 		slog.String("http", c.HTTPAddr), slog.String("admin", c.AdminAddr),
+		slog.Any("data_keys", c.DataKey.KeyIDs()),
 		slog.Bool("admin_token", c.AdminToken != ""), slog.String("drain_delay", c.DrainDelay.String()),
 		slog.String("stripe", withoutUser(base)), slog.String("stripe_mode", mode),
 		slog.Int("webhook_secrets", len(c.StripeWebhookSecrets)),

@@ -89,6 +89,8 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"HTTP_ADDR", "localhost:", "must be host:port"},
 		{"ADMIN_ADDR", "localhost", "must be host:port"},
 		{"ADMIN_TOKEN", "hunter2", "must have at least 24 characters"},
+		{"DATA_KEY", "hunter2", "must be keys of 32 bytes in base64, separated by commas"},
+		{"DATA_KEY", world.DataKey + ",aHVudGVyMg==", "number 2: it has 7 bytes"},
 		{"DRAIN_DELAY", "5", "must be a duration"},
 		{"DRAIN_DELAY", "-1s", "must be a duration"},
 	} {

@@ -126,7 +126,7 @@ func (p patient) secrets() *strings.Replacer {
 			replace = append(replace, secret, "…")
 		}
 	}
-	for _, name := range []string{"STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET", "ADMIN_TOKEN"} {
+	for _, name := range []string{"STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET", "ADMIN_TOKEN", "DATA_KEY"} {
 		for part := range strings.SplitSeq(p.getenv(name), ",") {
 			hide(strings.TrimSpace(part))
 		}

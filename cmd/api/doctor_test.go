@@ -66,7 +66,7 @@ func newClinic(t *testing.T, restricted ...string) *clinic {
 	brokerURL := fmt.Sprintf("embedded:%s?listen=%s", filepath.Join(t.TempDir(), "broker"), listen)
 	c.env = map[string]string{
 		"DATABASE_URL": devpg.As(c.server.URL, "payonce_service"), "STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": api.URL,
-		"STRIPE_WEBHOOK_SECRET": "whsec_of_the_clinic", "BROKER_URL": brokerURL,
+		"STRIPE_WEBHOOK_SECRET": "whsec_of_the_clinic", "BROKER_URL": brokerURL, "DATA_KEY": world.DataKey,
 	}
 	running, err := broker.Open(t.Context(), brokerURL, broker.Options{})
 	require.NoError(t, err)
@@ -185,7 +185,7 @@ func TestDoctor(t *testing.T) {
 			require.Equal(t, healthy, check.Status, "%s: %s", id, check.Detail)
 		}
 		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
-		require.Len(t, found, 21)
+		require.Len(t, found, 22)
 	})
 
 	cases := []struct {
@@ -352,6 +352,20 @@ func TestDoctor(t *testing.T) {
 			id: "settings.webhook_secret", status: warning, says: "STRIPE_WEBHOOK_SECRET is unset"},
 		{name: "WebhookSecretWrong", ill: func(c *clinic) func() { return c.set("STRIPE_WEBHOOK_SECRET", "hush") },
 			id: "settings.STRIPE_WEBHOOK_SECRET", status: bad, says: "must begin with whsec_; the service does not start"},
+		{name: "DataKeyUnset", ill: func(c *clinic) func() { return c.set("DATA_KEY", "") },
+			id: "database.sealed", status: warning, says: "DATA_KEY is unset: whoever reads a copy"},
+		{name: "DataKeyWrong", ill: func(c *clinic) func() { return c.set("DATA_KEY", "hidden") },
+			id: "settings.DATA_KEY", status: bad, says: "must be keys of 32 bytes"},
+		{name: "DataKeyNotTheFirst", ill: func(c *clinic) func() {
+			c.exec(`INSERT INTO tenants (id, name, fingerprint_secret)
+				VALUES ('ten_plain', 'plain', repeat('s', 32)::bytea)`)
+			return func() { c.exec("DELETE FROM tenants") }
+		}, id: "database.sealed", status: healthy, says: "secrets of tenants 0 of 1 are sealed"},
+		{name: "DataKeyMissing", ill: func(c *clinic) func() {
+			c.exec(`INSERT INTO tenants (id, name, fingerprint_secret)
+				VALUES ('ten_sealed', 'sealed', '\x00504f0112345678' || repeat('s', 72)::bytea)`)
+			return func() { c.exec("DELETE FROM tenants") }
+		}, id: "database.sealed", status: bad, says: "lacks the keys with the ids 12345678, which secrets of tenants are sealed with"},
 		{name: "AdminOpen", ill: func(c *clinic) func() { return c.set("ADMIN_ADDR", ":8081") },
 			id: "settings.admin", status: warning, says: "ADMIN_TOKEN is unset"},
 	}
@@ -494,7 +508,7 @@ func TestDoctorCommand(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&report))
 	require.True(t, report.OK)
-	require.Len(t, report.Checks, 21)
+	require.Len(t, report.Checks, 22)
 	require.Equal(t, "settings", report.Checks[0].ID)
 	require.Equal(t, "ok", report.Checks[0].Status)
 
@@ -565,7 +579,7 @@ func TestDoctorIsBounded(t *testing.T) {
 	for _, id := range []string{"database.reachable", "stripe.reachable", "broker.reachable"} {
 		require.Equal(t, bad, found[id], id)
 	}
-	require.Len(t, report.Checks, 21)
+	require.Len(t, report.Checks, 22)
 }
 
 // TestDoctorEscapesWhatCameFromOutside: Stripe and proxies choose the text of errors.

@@ -21,7 +21,7 @@ type operatorPage struct{}
 // one that exhausts it.
 func (operatorPage) wire(ctx context.Context, s *service) error {
 	pool, err := postgres.Open(ctx, s.config.DatabaseURL, postgres.Options{
-		Name: "payonce operator", MaxConn: operator.Connections, Statement: operator.Statement,
+		Name: "payonce operator", MaxConn: operator.Connections, Statement: operator.Statement, Box: s.config.DataKey,
 	})
 	if err != nil {
 		return fmt.Errorf("DATABASE_URL: %w", err)

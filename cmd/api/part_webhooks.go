@@ -62,7 +62,7 @@ func notifyTenant(ctx context.Context, cli cli, args []string) error {
 		if err := notifier.CheckURL(ctx, url, private); err != nil {
 			return err
 		}
-		if err := notifier.SetEndpoint(ctx, pool.Queries, tenantID, url, secret); err != nil {
+		if err := notifier.SetEndpoint(ctx, pool, tenantID, url, secret); err != nil {
 			return err
 		}
 		return json.NewEncoder(cli.stdout).Encode(struct {

@@ -80,7 +80,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 		t,
 		notifier.SetEndpoint(
 			t.Context(),
-			w.DB.Queries, w.Tenant.ID, shop.url+"/hooks?password="+passwordInAnURL,
+			w.DB, w.Tenant.ID, shop.url+"/hooks?password="+passwordInAnURL,
 			"whsec_"+base64.StdEncoding.EncodeToString([]byte(tenantsSecret)),
 		),
 	)

@@ -52,12 +52,15 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	limitMemory(getenv, os.DirFS("/"))
 	// The database is required at the start, the broker is not: without the one nothing can be accepted, without the
 	// other events wait in the outbox.
-	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{}, log)
+	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{Box: c.DataKey}, log)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
 	if err := whenReady(ctx, log, func() error { return prepareSchema(ctx, c, pool, log) }); err != nil {
+		return err
+	}
+	if err := whenReady(ctx, log, func() error { return checkDataKey(ctx, pool, log) }); err != nil {
 		return err
 	}
 	if owns, err := pool.OwnsTables(ctx); err != nil {

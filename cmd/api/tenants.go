@@ -44,7 +44,7 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		return pool.InTx(ctx, func(q *db.Queries) error {
 			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0],
-				FingerprintSecret: secret}); err != nil {
+				FingerprintSecret: pool.Box().Seal(httpapi.FingerprintSecretOf(id), secret)}); err != nil {
 				return fmt.Errorf("create the tenant: %w", err)
 			}
 			key, _, err := newAPIKey(ctx, q, db.APIKeyCreateParams{TenantID: id})

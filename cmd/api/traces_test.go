@@ -234,7 +234,7 @@ func TestTraces(t *testing.T) {
 			t,
 			notifier.SetEndpoint(
 				t.Context(),
-				s.DB.Queries, s.Tenant.ID, shop.URL, "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 32)),
+				s.DB, s.Tenant.ID, shop.URL, "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 32)),
 			),
 		)
 		order := s.Post(

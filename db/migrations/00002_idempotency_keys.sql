@@ -1,23 +1,6 @@
 -- +goose Up
 
 -- +goose StatementBegin
--- The function of every trigger that refuses a write. The trigger's name is the constraint's name in the error, and its
--- argument is the message. The condition stands in the trigger's WHEN, which PostgreSQL evaluates without a function
--- call, so a legal write costs almost nothing.
---
--- PostgreSQL prepares the WHEN conditions of a table anew for each statement, which was half the cost of the one-row
--- statements of a payment. So a trigger that guards columns is declared UPDATE OF those columns and does not run when a
--- statement sets none of them. That is enough because no trigger on these tables changes a row
--- (TestGuardsNameTheirColumns). It runs AFTER the write, which it undoes as surely: a trigger BEFORE UPDATE locks each
--- row first and logs that, even where its WHEN is false.
-CREATE FUNCTION refuse_write() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION '%', TG_ARGV[0]
-        USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
-END $$;
--- +goose StatementEnd
-
--- +goose StatementBegin
 -- Refuses a statement over arrays of which a row was changed between its CTEs: what the first of them has begun, the
 -- last has not done. The error is that of a transaction that met another one: nothing is written, and it may be
 -- repeated.
@@ -136,4 +119,3 @@ CREATE TRIGGER unfinished_is_never_deleted AFTER DELETE ON idempotency_keys FOR 
 DROP TABLE idempotency_keys;
 DROP FUNCTION readable_json;
 DROP FUNCTION all_or_nothing;
-DROP FUNCTION refuse_write;

@@ -5,11 +5,12 @@
 CREATE TABLE webhook_endpoints (
     tenant_id   text COLLATE "C" PRIMARY KEY,
     url         text        NOT NULL,
-    secret      bytea       NOT NULL, -- signs each delivery, as Standard Webhooks describes
+    -- Signs each delivery, as Standard Webhooks describes. Sealed, if there is a DATA_KEY.
+    secret      bytea       NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     disabled_at timestamptz,
     CONSTRAINT webhook_url_is_http CHECK (url ~ '^https?://'),
-    CONSTRAINT webhook_secret_is_long_enough CHECK (length(secret) BETWEEN 24 AND 64)
+    CONSTRAINT webhook_secret_is_long_enough CHECK (plain_length(secret) BETWEEN 24 AND 64)
 );
 
 CREATE TYPE delivery_status AS ENUM ('pending', 'delivered', 'failed');

@@ -12,6 +12,16 @@ UPDATE tenants SET disabled_at = clock_timestamp() WHERE id = @id AND disabled_a
 -- Zero rows: there is no such tenant, or it is not disabled.
 UPDATE tenants SET disabled_at = NULL WHERE id = @id AND disabled_at IS NOT NULL;
 
+-- name: SecretsSealedBy :many
+-- How many secrets of tenants are sealed with which key. An empty id: they are plain.
+SELECT encode(sealed_by(s.secret), 'hex')::text AS key_id, count(*) AS secrets
+FROM (SELECT t.fingerprint_secret AS secret FROM tenants t
+      UNION ALL -- part: webhooks
+      SELECT w.secret FROM webhook_endpoints w -- part: webhooks
+) s
+GROUP BY 1
+ORDER BY 1;
+
 -- name: APIKeyCreate :exec
 -- An expires_in of zero means never.
 INSERT INTO api_keys (tenant_id, key_hash, hint, name, read_only, expires_at)

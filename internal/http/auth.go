@@ -14,6 +14,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 )
 
 const (
@@ -60,6 +61,7 @@ type tenant struct {
 type authenticator struct {
 	lookups *keyLookups
 	within  time.Duration
+	box     *sealed.Box // of the tenants' secrets
 
 	mu      sync.Mutex
 	known   map[keyDigest]knownKey
@@ -80,7 +82,8 @@ type knownKey struct {
 func newAuthenticator(pool *postgres.Pool, within time.Duration) *authenticator {
 	queries := pool.ForAPIKeys()
 	return &authenticator{
-		lookups: newKeyLookups(queries.APIKeyAuthenticate, min(within, keyCheckTimeout)), within: within,
+		lookups: newKeyLookups(queries.APIKeyAuthenticate, min(within, keyCheckTimeout)),
+		within:  within, box: pool.Box(),
 		known: map[keyDigest]knownKey{}, refused: map[keyDigest]time.Time{}, uses: map[keyDigest]string{},
 		used: make(chan struct{}, 1),
 	}
@@ -129,7 +132,7 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	if err != nil {
 		return tenant{}, err
 	}
-	return a.remember(hash, row), nil
+	return a.remember(hash, row)
 }
 
 // keyState is what is known of a key without a query.
@@ -170,7 +173,14 @@ func (a *authenticator) refuse(hash keyDigest) {
 	a.refused[hash] = time.Now().Add(keyCached)
 }
 
-func (a *authenticator) remember(hash keyDigest, row *db.APIKeyAuthenticateRow) tenant {
+// FingerprintSecretOf is the place of the secret of a tenant's fingerprints.
+func FingerprintSecretOf(tenantID string) sealed.Place {
+	return sealed.Place{Table: "tenants", Column: "fingerprint_secret", Owner: tenantID}
+}
+
+// remember keeps a valid key in memory. It fails if the tenant's secret cannot be opened: with another one every retry
+// would be taken for another request.
+func (a *authenticator) remember(hash keyDigest, row *db.APIKeyAuthenticateRow) (tenant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !row.UseNoted && len(a.uses) < keysKnownMax {
@@ -185,11 +195,15 @@ func (a *authenticator) remember(hash keyDigest, row *db.APIKeyAuthenticateRow) 
 		if len(a.known) >= keysKnownMax {
 			a.forgetStale()
 		}
-		k.tenant = tenant{id: row.ID, macs: newMACs(row.FingerprintSecret)} // of a key that never changes
+		secret, err := a.box.Open(FingerprintSecretOf(row.ID), row.FingerprintSecret)
+		if err != nil {
+			return tenant{}, err
+		}
+		k.tenant = tenant{id: row.ID, macs: newMACs(secret)} // of a secret that never changes
 	}
 	k.tenant.readOnly, k.until = row.ReadOnly, time.Now().Add(keyCached)
 	a.known[hash] = k
-	return k.tenant
+	return k.tenant, nil
 }
 
 // forgetStale makes room for keys that are in use.

@@ -19,6 +19,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -257,7 +258,11 @@ func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int,
 	}
 	req.Header.Set("Content-Type", "application/cloudevents+json; charset=utf-8")
 	req.Header.Set("User-Agent", "payonce")
-	Sign(req.Header, d.Secret, d.EventID, time.Now(), d.Body)
+	secret, err := n.pool.Box().Open(SecretOf(d.TenantID), d.Secret)
+	if err != nil {
+		return 0, err
+	}
+	Sign(req.Header, secret, d.EventID, time.Now(), d.Body)
 	resp, err := n.client.Do(req)
 	if err != nil {
 		var at *url.Error
@@ -284,10 +289,15 @@ func Sign(h http.Header, secret []byte, id string, now time.Time, body []byte) {
 	h.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 }
 
+// SecretOf is the place of the secret with which a tenant's deliveries are signed.
+func SecretOf(tenantID string) sealed.Place {
+	return sealed.Place{Table: "webhook_endpoints", Column: "secret", Owner: tenantID}
+}
+
 // SetEndpoint sets the URL to which a tenant's events are sent from now on. secret is what
 // the tenant verifies the signature with: "whsec_" and base64. It accepts private addresses, which are refused when they
 // are dialled: CheckURL tells before.
-func SetEndpoint(ctx context.Context, q *db.Queries, tenantID, endpoint, secret string) error {
+func SetEndpoint(ctx context.Context, pool *postgres.Pool, tenantID, endpoint, secret string) error {
 	if _, err := parseURL(endpoint); err != nil {
 		return err
 	}
@@ -295,7 +305,8 @@ func SetEndpoint(ctx context.Context, q *db.Queries, tenantID, endpoint, secret 
 	if err != nil || len(key) < 24 || len(key) > 64 {
 		return errors.New(`a webhook's secret must be "whsec_" and 24 to 64 bytes in base64`)
 	}
-	if err := q.EndpointSet(ctx, db.EndpointSetParams{TenantID: tenantID, Url: endpoint, Secret: key}); err != nil {
+	key = pool.Box().Seal(SecretOf(tenantID), key)
+	if err := pool.EndpointSet(ctx, db.EndpointSetParams{TenantID: tenantID, Url: endpoint, Secret: key}); err != nil {
 		return fmt.Errorf("set the webhook endpoint of %s: %w", tenantID, err)
 	}
 	return nil

@@ -66,7 +66,7 @@ func setup(t *testing.T) *bundle {
 
 func (b *bundle) endpoint(url string) {
 	b.Helper()
-	require.NoError(b, notifier.SetEndpoint(b.Context(), b.pool.Queries, tenant, url,
+	require.NoError(b, notifier.SetEndpoint(b.Context(), b.pool, tenant, url,
 		"whsec_"+base64.StdEncoding.EncodeToString(secret)))
 }
 
@@ -176,7 +176,7 @@ func TestNotifier(t *testing.T) {
 		t.Cleanup(prompt.Close)
 		require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: other, Name: "B",
 			FingerprintSecret: secret}))
-		require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, other, prompt.URL,
+		require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool, other, prompt.URL,
 			"whsec_"+base64.StdEncoding.EncodeToString(secret)))
 
 		for i := range 3 { // again and again, while the first says nothing
@@ -379,11 +379,11 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 
 	for _, bad := range []string{"", "ftp://example.com", "https://", "https://user:pw@example.com",
 		"file:///etc/passwd", "example.com"} {
-		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, bad,
+		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool, tenant, bad,
 			"whsec_"+base64.StdEncoding.EncodeToString(secret)), bad)
 	}
 	for _, bad := range []string{"", "whsec_", "whsec_c2hvcnQ=", "whsec_!"} {
-		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, "https://example.com", bad), bad)
+		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool, tenant, "https://example.com", bad), bad)
 	}
 }
 

@@ -1,6 +1,9 @@
 package postgres_test
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // coreCatalogue has the constraints, triggers and unique indexes of the tables that every service has, in the order of
 // their migrations.
@@ -86,6 +89,11 @@ INSERT INTO discrepancies (object_id) VALUES ('pi_pay');
 
 INSERT INTO reconciliation_windows (name) VALUES ('recent')`
 
+// sealedWith is SQL of a value with so many bytes in it, as it looks sealed with a key.
+func sealedWith(key string, n int) string {
+	return fmt.Sprintf(`('\x00504f01'::bytea || repeat('%s', 4)::bytea || repeat('c', %d)::bytea)`, key, 40+n)
+}
+
 var tenantEntries = []entry{
 	{
 		table: "tenants", name: "tenants_pkey", rule: "a tenant has one row",
@@ -94,8 +102,30 @@ var tenantEntries = []entry{
 	},
 	{
 		table: "tenants", name: "fingerprint_secret_is_long_enough", rule: "a fingerprint secret has 32 bytes or more",
-		refused:  []string{`INSERT INTO tenants (fingerprint_secret) VALUES (repeat('s', 31)::bytea)`},
-		accepted: []string{`INSERT INTO tenants (fingerprint_secret) VALUES (repeat('s', 32)::bytea)`},
+		refused: []string{
+			`INSERT INTO tenants (fingerprint_secret) VALUES (repeat('s', 31)::bytea)`,
+			`INSERT INTO tenants (fingerprint_secret) VALUES (` + sealedWith("a", 31) + `)`,
+		},
+		accepted: []string{
+			`INSERT INTO tenants (fingerprint_secret) VALUES (repeat('s', 32)::bytea)`,
+			`INSERT INTO tenants (fingerprint_secret) VALUES (` + sealedWith("a", 32) + `)`,
+		},
+	},
+	{
+		table: "tenants", name: "fingerprint_secret_is_final", rule: "a fingerprint secret is sealed anew, and never changes",
+		refused: []string{
+			`UPDATE tenants SET fingerprint_secret = repeat('t', 32)::bytea WHERE id = 'ten'`,
+			`UPDATE tenants SET fingerprint_secret = ` + sealedWith("a", 33) + ` WHERE id = 'ten'`,
+			`INSERT INTO tenants (id, fingerprint_secret) VALUES ('sealed', ` + sealedWith("a", 32) + `);
+				UPDATE tenants SET fingerprint_secret = repeat('s', 32)::bytea WHERE id = 'sealed'`,
+			`INSERT INTO tenants (id, fingerprint_secret) VALUES ('sealed', ` + sealedWith("a", 32) + `);
+				UPDATE tenants SET fingerprint_secret = overlay(fingerprint_secret PLACING '\x99' FROM 40) WHERE id = 'sealed'`,
+		},
+		accepted: []string{
+			`UPDATE tenants SET fingerprint_secret = fingerprint_secret WHERE id = 'ten'`,
+			`UPDATE tenants SET fingerprint_secret = ` + sealedWith("a", 32) + ` WHERE id = 'ten';
+				UPDATE tenants SET fingerprint_secret = ` + sealedWith("b", 32) + ` WHERE id = 'ten'`,
+		},
 	},
 	{
 		table: "tenants", name: "tenant_has_a_name", rule: "a tenant has a name",

@@ -23,10 +23,14 @@ INSERT INTO webhook_deliveries (event_id, status, ended_at)
 			refused: []string{
 				`INSERT INTO webhook_endpoints (secret) VALUES (repeat('s', 23)::bytea)`,
 				`INSERT INTO webhook_endpoints (secret) VALUES (repeat('s', 65)::bytea)`,
+				`INSERT INTO webhook_endpoints (secret) VALUES (` + sealedWith("a", 23) + `)`,
+				`INSERT INTO webhook_endpoints (secret) VALUES (` + sealedWith("a", 65) + `)`,
 			},
 			accepted: []string{
 				`INSERT INTO webhook_endpoints (secret) VALUES (repeat('s', 24)::bytea)`,
 				`INSERT INTO webhook_endpoints (secret) VALUES (repeat('s', 64)::bytea)`,
+				`INSERT INTO webhook_endpoints (secret) VALUES (` + sealedWith("a", 24) + `)`,
+				`INSERT INTO webhook_endpoints (secret) VALUES (` + sealedWith("a", 64) + `)`,
 			},
 		},
 		{

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/sealed"
 )
 
 const (
@@ -60,6 +61,7 @@ type Pool struct {
 
 	readOnly   bool
 	migrations fs.FS
+	box        *sealed.Box
 }
 
 // Options of Open. The zero value is the service's.
@@ -74,6 +76,8 @@ type Options struct {
 	ReadOnly bool
 	// Migrations are what Migrate applies; default those that the program contains.
 	Migrations fs.FS
+	// Box seals what is stored, and opens it. Nil: nothing is sealed, and what is cannot be read.
+	Box *sealed.Box
 }
 
 // Open makes the pool. It does not connect: a service that starts before its database responds with 503 until it can
@@ -133,7 +137,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		hot.ConnConfig.RuntimeParams["statement_timeout"] = ms(statement / batchShare)
 	}
 	within := statement + responseSlack
-	p := &Pool{within: within, lanes: &lanes{within: within}, readOnly: o.ReadOnly, migrations: o.Migrations}
+	p := &Pool{
+		within: within, lanes: &lanes{within: within}, readOnly: o.ReadOnly, migrations: o.Migrations, box: o.Box,
+	}
 	if p.migrations == nil {
 		p.migrations = embedded()
 	}
@@ -248,6 +254,10 @@ func (p *Pool) Stat() (sum Stat) {
 	}
 	return sum
 }
+
+// Box seals the values that the database must not show, and opens them. The queries neither seal nor open: who stores
+// such a value seals it, and who reads it opens it. It may be nil, and is used all the same.
+func (p *Pool) Box() *sealed.Box { return p.box }
 
 // Raw is pgx's pool, for tests and tools that need SQL of their own. The linter forbids it to the service, whose SQL is
 // all in db/queries.

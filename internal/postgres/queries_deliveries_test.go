@@ -58,6 +58,10 @@ func TestQueriesOfDeliveries(t *testing.T) {
 		return db.DeliveryLeaseParams{Lease: time.Minute, Busy: append([]string{}, busy...), LimitRows: limit}
 	}
 	checkQueries(t, deliveryRows, []queryCase{
+		{rule: "CountsThoseOfEndpoints", query: q.SecretsSealedBy, first: `
+			UPDATE webhook_endpoints SET secret = ` + sealedWith("a", 24) + ` WHERE tenant_id = 'later'`, want: `
+			row Secrets=7
+			row KeyID=61616161 Secrets=1`},
 		{rule: "EnablesAnEndpoint", query: q.EndpointSet, each: "disabled new", with: func(of string) any {
 			return db.EndpointSetParams{TenantID: of, Url: "https://new.example", Secret: bytes.Repeat([]byte("n"), 24)}
 		}, want: `

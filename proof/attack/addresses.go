@@ -109,7 +109,7 @@ var internalAddresses = attack{
 			if err != nil {
 				return "", err
 			}
-			if notifier.SetEndpoint(ctx, s.pool.Queries, t.id, u, endpointSecret) != nil {
+			if notifier.SetEndpoint(ctx, s.pool, t.id, u, endpointSecret) != nil {
 				continue // no URL, anywhere
 			}
 			tenants = append(tenants, t.id)

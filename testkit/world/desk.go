@@ -43,7 +43,7 @@ func NewDesk(t testing.TB, token string) *Desk {
 func (d *Desk) ServePage(t testing.TB, database, token string) (url string) {
 	t.Helper()
 	pool, err := postgres.Open(context.Background(), database, postgres.Options{
-		Name: "operator", MaxConn: operator.Connections, Statement: operator.Statement,
+		Name: "operator", MaxConn: operator.Connections, Statement: operator.Statement, Box: d.DB.Box(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)

@@ -38,6 +38,7 @@ type LocalOptions struct {
 	ActionTimeout time.Duration
 	StripeRPS     float64
 	RateLimit     float64
+	DataKey       string                                  // default the key DataKey; "none": what is written is not sealed
 	Gateway       func(payments.Gateway) payments.Gateway // put something around it
 	Boundary      func(operation, recoveryPoint string)
 	Log           *slog.Logger
@@ -67,7 +68,7 @@ func (w *World) Local(o LocalOptions) *Local {
 	w.T.Helper()
 	o = o.withDefaults(w)
 	pool, err := postgres.Open(context.Background(), o.Database, postgres.Options{
-		Name: o.Name, MaxConn: o.MaxConn,
+		Name: o.Name, MaxConn: o.MaxConn, Box: w.Box(o.DataKey),
 	})
 	require.NoError(w.T, err)
 	metrics := prometheus.NewRegistry()
@@ -166,6 +167,12 @@ func (o LocalOptions) withDefaults(w *World) LocalOptions {
 	}
 	if o.Database == "" {
 		o.Database = w.forTests()
+	}
+	switch o.DataKey {
+	case "":
+		o.DataKey = DataKey
+	case "none":
+		o.DataKey = "none," + DataKey // the tenants of a world are sealed
 	}
 	if o.Stripe == "" {
 		o.Stripe = w.StripeURL

@@ -77,7 +77,7 @@ func (w *World) command(session string, args []string, settings ...string) *exec
 		"STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_API_BASE=" + w.StripeURL,
 		"STRIPE_WEBHOOK_SECRET=" + WebhookSecret,
 		"STRIPE_TIMEOUT=" + StripeTimeout.String(), "IDEMPOTENCY_LEASE=" + Lease.String(), "STRIPE_RPS=0",
-		"RATE_LIMIT_RPS=0",
+		"RATE_LIMIT_RPS=0", "DATA_KEY=" + DataKey,
 		"BROKER_URL=embedded:" + filepath.Join(w.T.TempDir(), "broker"),
 	}, settings...)
 	cmd.Dir = w.T.TempDir()

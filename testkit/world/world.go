@@ -14,6 +14,7 @@ import (
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
 )
@@ -53,7 +54,9 @@ func New(t testing.TB) *World {
 // On makes a world on a migrated database.
 func On(t testing.TB, url string) *World {
 	t.Helper()
-	pool, err := postgres.Open(context.Background(), url, postgres.Options{Name: "testbed", MaxConn: 4})
+	box, err := sealed.New(DataKey)
+	require.NoError(t, err)
+	pool, err := postgres.Open(context.Background(), url, postgres.Options{Name: "testbed", MaxConn: 4, Box: box})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	sim, err := stripesim.New(stripesim.Options{})
@@ -73,14 +76,17 @@ func On(t testing.TB, url string) *World {
 	return w
 }
 
+// fingerprintSecret is every tenant's.
+const fingerprintSecret = "0123456789abcdef0123456789abcdef"
+
 // NewTenant makes another tenant.
 func (w *World) NewTenant() Tenant {
 	w.T.Helper()
 	t := Tenant{ID: ids.New(ids.Tenant)}
 	err := w.DB.InTx(context.Background(), func(q *db.Queries) error {
 		if err := q.TenantCreate(context.Background(),
-			db.TenantCreateParams{ID: t.ID, Name: "test",
-				FingerprintSecret: []byte("0123456789abcdef0123456789abcdef")}); err != nil {
+			db.TenantCreateParams{ID: t.ID, Name: "test", FingerprintSecret: w.DB.Box().Seal(
+				httpapi.FingerprintSecretOf(t.ID), []byte(fingerprintSecret))}); err != nil {
 			return err
 		}
 		key, hash, hint := httpapi.NewAPIKey(t.ID)
