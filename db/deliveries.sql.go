@@ -112,7 +112,8 @@ WITH RECURSIVE head AS (
     FROM head
     JOIN webhook_endpoints w ON w.tenant_id = head.tenant_id
     WHERE head.leased_until < statement_timestamp() AND w.disabled_at IS NULL AND w.tenant_id <> ALL($2::text[])
-    ORDER BY head.leased_until LIMIT $3
+        AND (cardinality($3::text[]) = 0 OR w.tenant_id = ANY($3::text[]))
+    ORDER BY head.leased_until LIMIT $4
 ), due AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id, ready.url, ready.secret
     FROM ready
@@ -120,9 +121,9 @@ WITH RECURSIVE head AS (
         SELECT q.tenant_id, q.event_id, q.leased_until
         FROM webhook_deliveries q
         WHERE q.tenant_id = ready.tenant_id AND q.status = 'pending' AND q.leased_until < statement_timestamp()
-        ORDER BY q.leased_until LIMIT $3
+        ORDER BY q.leased_until LIMIT $4
         FOR NO KEY UPDATE SKIP LOCKED) d
-    ORDER BY d.leased_until LIMIT $3
+    ORDER BY d.leased_until LIMIT $4
 )
 UPDATE webhook_deliveries e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1
@@ -134,6 +135,7 @@ RETURNING e.tenant_id, e.event_id, e.body, e.lease_token, e.attempts, due.url, d
 type DeliveryLeaseParams struct {
 	Lease     time.Duration
 	Busy      []string
+	Among     []string
 	LimitRows int32
 }
 
@@ -148,11 +150,16 @@ type DeliveryLeaseRow struct {
 }
 
 // Leases deliveries that are due, oldest first. It skips deliveries of disabled endpoints and of tenants to whom this
-// process is sending (busy); however many these are, only the head of a tenant's queue is read to skip it. The time
-// limit is the statement's own, which an index can be searched for: deliveries that are due later are not read
-// either.
+// process is sending (busy), and all but those of some tenants, unless these are none (among); however many are skipped,
+// only the head of a tenant's queue is read to skip it. The time limit is the statement's own, which an index can be
+// searched for: deliveries that are due later are not read either.
 func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([]DeliveryLeaseRow, error) {
-	rows, err := q.db.Query(ctx, DeliveryLease, arg.Lease, arg.Busy, arg.LimitRows)
+	rows, err := q.db.Query(ctx, DeliveryLease,
+		arg.Lease,
+		arg.Busy,
+		arg.Among,
+		arg.LimitRows,
+	)
 	if err != nil {
 		return nil, err
 	}

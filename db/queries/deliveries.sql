@@ -17,9 +17,9 @@ WHERE e.tenant_id = @tenant_id AND e.disabled_at IS NULL;
 
 -- name: DeliveryLease :many
 -- Leases deliveries that are due, oldest first. It skips deliveries of disabled endpoints and of tenants to whom this
--- process is sending (busy); however many these are, only the head of a tenant's queue is read to skip it. The time
--- limit is the statement's own, which an index can be searched for: deliveries that are due later are not read
--- either.
+-- process is sending (busy), and all but those of some tenants, unless these are none (among); however many are skipped,
+-- only the head of a tenant's queue is read to skip it. The time limit is the statement's own, which an index can be
+-- searched for: deliveries that are due later are not read either.
 WITH RECURSIVE head AS (
     (SELECT d.tenant_id, d.leased_until
      FROM webhook_deliveries d
@@ -38,6 +38,7 @@ WITH RECURSIVE head AS (
     FROM head
     JOIN webhook_endpoints w ON w.tenant_id = head.tenant_id
     WHERE head.leased_until < statement_timestamp() AND w.disabled_at IS NULL AND w.tenant_id <> ALL(@busy::text[])
+        AND (cardinality(@among::text[]) = 0 OR w.tenant_id = ANY(@among::text[]))
     ORDER BY head.leased_until LIMIT @limit_rows
 ), due AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id, ready.url, ready.secret

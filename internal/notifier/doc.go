@@ -17,8 +17,10 @@
 // in each attempt. Deliveries are not ordered, because one that fails must not delay
 // the others; the event's sequence tells which of two is newer.
 //
-// A tenant whose endpoint does not respond delays only its own deliveries: a few
-// connections wait for it, and the rounds continue meanwhile.
+// A tenant whose endpoint does not respond delays only its own deliveries, and however
+// many such tenants there are, only each other's: an endpoint that takes longer than a
+// second gets one connection at a time, of those that such endpoints share, until it
+// responds in time again.
 //
 // The signature is webhook-signature: v1,base64(HMAC-SHA256(secret, webhook-id
 // "." webhook-timestamp "." body)). A response of 410 Gone disables the endpoint.

@@ -30,8 +30,10 @@ const (
 	sendWithin   = 15 * time.Second // one attempt; Standard Webhooks asks for 15 to 30 s
 	leaseDefault = 60 * time.Second // how long a delivery waits if its process was killed
 	recordWithin = 5 * time.Second  // for recording the outcome, also during shutdown
-	inFlightMax  = 32               // attempts in progress
-	perTenantMax = 8                // of these to one tenant, so that an endpoint that hangs delays only that tenant
+	inFlightMax  = 32               // attempts in progress to endpoints that respond
+	perTenantMax = 8                // of these to one tenant
+	slowAfter    = time.Second      // an endpoint that takes longer is slow, until it is not
+	slowMax      = 64               // attempts in progress to slow endpoints, one each
 	roundWithin  = time.Second      // after this the next round starts, while slow attempts continue
 	statsEvery   = 5 * time.Second
 )
@@ -73,16 +75,18 @@ type Notifier struct {
 	tracer   *tracing.Tracer
 	measured time.Time
 
+	lanes lanes
+
 	mu         sync.Mutex
-	sending    map[string]int // attempts in progress, by tenant
-	unrecorded []error        // why the outcomes of attempts could not be recorded
+	unrecorded []error // why the outcomes of attempts could not be recorded
 }
 
 // New returns a notifier for one loop.
 func New(pool *postgres.Pool, o Options) *Notifier {
 	n := &Notifier{
 		pool: pool, client: newClient(newDialer(o.AllowPrivate)), insecure: o.AllowPrivate,
-		metrics: o.Metrics, log: o.Log, tracer: o.Tracer, sending: map[string]int{},
+		metrics: o.Metrics, log: o.Log, tracer: o.Tracer,
+		lanes: lanes{sending: map[string]int{}, slow: map[string]bool{}},
 	}
 	if n.metrics == nil {
 		n.metrics = NewMetrics(nil)
@@ -102,20 +106,24 @@ func (n *Notifier) RunOnce(ctx context.Context) (started int, err error) {
 		return 0, err
 	}
 	var round sync.WaitGroup
-	for room, busy := n.room(); room > 0; room, busy = n.room() {
-		rows, err := n.pool.DeliveryLease(ctx, db.DeliveryLeaseParams{
-			Lease: leaseDefault, Busy: busy, LimitRows: int32(min(room, perTenantMax)),
-		})
-		if err != nil {
-			return started, fmt.Errorf("lease deliveries: %w", err)
-		}
-		if len(rows) == 0 {
-			break
-		}
-		started += len(rows)
-		for _, row := range rows {
-			n.attemptStarted(row.TenantID)
-			round.Go(func() { n.attemptEnded(row.TenantID, n.deliver(ctx, row)) })
+	for _, next := range []func() db.DeliveryLeaseParams{n.lanes.prompt, n.lanes.slowOnes} {
+		for p := next(); p.LimitRows > 0; p = next() {
+			rows, err := n.pool.DeliveryLease(ctx, p)
+			if err != nil {
+				return started, fmt.Errorf("lease deliveries: %w", err)
+			}
+			if len(rows) == 0 {
+				break
+			}
+			started += len(rows)
+			for _, row := range rows {
+				ended := n.lanes.started(row.TenantID)
+				round.Go(func() {
+					err := n.deliver(ctx, row)
+					ended()
+					n.note(err)
+				})
+			}
 		}
 	}
 	all := make(chan struct{})
@@ -133,34 +141,14 @@ func (n *Notifier) RunOnce(ctx context.Context) (started int, err error) {
 	return started, n.drainUnrecorded()
 }
 
-// room returns how many attempts may start, and the tenants to which none may start
-// before those in progress have ended.
-func (n *Notifier) room() (room int, busy []string) {
+// note keeps why an outcome could not be recorded, for the end of the round.
+func (n *Notifier) note(err error) {
+	if err == nil {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	room, busy = inFlightMax, []string{}
-	for tenantID, sending := range n.sending {
-		room -= sending
-		busy = append(busy, tenantID)
-	}
-	return room, busy
-}
-
-func (n *Notifier) attemptStarted(tenantID string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.sending[tenantID]++
-}
-
-func (n *Notifier) attemptEnded(tenantID string, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.sending[tenantID]--; n.sending[tenantID] == 0 {
-		delete(n.sending, tenantID)
-	}
-	if err != nil {
-		n.unrecorded = append(n.unrecorded, err)
-	}
+	n.unrecorded = append(n.unrecorded, err)
 }
 
 func (n *Notifier) drainUnrecorded() error {

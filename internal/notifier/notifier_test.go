@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,6 +195,57 @@ func TestNotifier(t *testing.T) {
 			require.NoError(t, err)
 			return len(b.requests()) == 20
 		}, 10*time.Second, time.Millisecond, "who answers again is told the rest")
+	})
+
+	t.Run("UnresponsiveEndpointsOfManyTenantsDelayEachOther", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		var hanging, most atomic.Int32
+		answering := make(chan struct{})
+		release := sync.OnceFunc(func() { close(answering) })
+		hang := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			most.Store(max(most.Load(), hanging.Add(1)))
+			defer hanging.Add(-1)
+			select {
+			case <-answering:
+			case <-r.Context().Done():
+			}
+		}))
+		t.Cleanup(hang.Close)
+		t.Cleanup(release) // a server that closes waits for who is inside
+		for i := range 10 { // more than there are connections
+			other := fmt.Sprint("tnt_hangs_", i)
+			require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: other, Name: "B",
+				FingerprintSecret: secret}))
+			require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, other, hang.URL,
+				"whsec_"+base64.StdEncoding.EncodeToString(secret)))
+			for n := range 10 {
+				b.publishTo(other, fmt.Sprintf("ord_%d_%d", i, n))
+			}
+		}
+		began := time.Now()
+		round := func() {
+			_, err := b.notifier.RunOnce(t.Context())
+			require.NoError(t, err)
+		}
+		for hanging.Load() < 80 { // eight of each
+			require.Less(t, time.Since(began), 10*time.Second, "an attempt may last 15 s")
+			round()
+		}
+		b.publish("ord_1")
+		for len(b.requests()) == 0 {
+			require.Less(t, time.Since(began), 10*time.Second, "an attempt may last 15 s")
+			round()
+		}
+		require.EqualValues(t, 80, most.Load())
+		release()
+		require.Eventually(t, func() bool {
+			round()
+			var waiting int
+			require.NoError(t, b.pool.Raw().QueryRow(t.Context(),
+				"SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'").Scan(&waiting))
+			return waiting == 0
+		}, 30*time.Second, time.Millisecond, "they are told when they respond")
 	})
 
 	t.Run("RetriesWithTheSameID", func(t *testing.T) {

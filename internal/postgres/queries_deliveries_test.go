@@ -55,7 +55,8 @@ const deliveryRows = `
 func TestQueriesOfDeliveries(t *testing.T) {
 	t.Parallel()
 	lease := func(limit int32, busy ...string) any {
-		return db.DeliveryLeaseParams{Lease: time.Minute, Busy: append([]string{}, busy...), LimitRows: limit}
+		return db.DeliveryLeaseParams{Lease: time.Minute, Busy: append([]string{}, busy...), Among: []string{},
+			LimitRows: limit}
 	}
 	checkQueries(t, deliveryRows, []queryCase{
 		{rule: "CountsThoseOfEndpoints", query: q.SecretsSealedBy, first: `
@@ -111,6 +112,14 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			row EventID=due Body=b LeaseToken=8 Attempts=2 Url=https://acme:eu.example
 				Secret=secret_secret_secret_sec
 			changes webhook_deliveries/due: attempts=2 lease_token=8 leased_until=now+1m`},
+		{rule: "TakesThoseOfSomeTenants", query: q.DeliveryLease, with: db.DeliveryLeaseParams{Lease: time.Minute,
+			Busy: []string{"busy"}, Among: []string{"busy", "acme"}, LimitRows: 9}, any: true, want: `
+			row twin EventID=due Body=b LeaseToken=8 Attempts=2 Url=https://acme.example
+				Secret=secret_secret_secret_sec
+			row twin EventID=pending Body=b LeaseToken=8 Attempts=2 Url=https://acme.example
+				Secret=secret_secret_secret_sec
+			changes webhook_deliveries/twin/due: attempts=2 lease_token=8 leased_until=now+1m
+			changes webhook_deliveries/twin/pending: attempts=2 lease_token=8 leased_until=now+1m`},
 		{rule: "SkipsALockedDelivery", query: q.DeliveryLease, locked: "webhook_deliveries/due",
 			with: lease(1, "busy"), any: true, want: `
 			row EventID=pending Body=b LeaseToken=8 Attempts=2 Url=https://acme:eu.example

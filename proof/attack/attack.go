@@ -19,7 +19,8 @@ type attack struct {
 var attacks = []attack{
 	authorizationForms, keysOfOthers,
 	tenancyByRoute, tenancyByList, tenancyByBody,
-	forgedWebhooks, replayedWebhook, brokerForgery, internalAddresses,
+	forgedWebhooks, replayedWebhook, brokerForgery,
+	internalAddresses, hostileAnswers,
 	malformedBodies, malformedKeys, cardNumbers, hostilePaths,
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,

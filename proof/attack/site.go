@@ -82,6 +82,27 @@ func open(ctx context.Context, long bool, say func(string, ...any)) (_ *site, er
 	return s, s.furnish(ctx)
 }
 
+// another runs an attack on another installation of the same program, on a database server that may be harmed, or in a
+// database of its own on the same server. Its log is kept if the attack did not hold.
+func (s *site) another(ctx context.Context, server string, settings []string,
+	attack func(*site) (string, error)) (seen string, err error) {
+	b := &site{long: s.long, canary: s.canary}
+	if b.Stage, err = process.NewStage("payonce-attack"); err != nil {
+		return "", err
+	}
+	log := b.Log.Name
+	defer func() {
+		held := err == nil
+		if err = errors.Join(err, b.Strike(!held)); err != nil {
+			err = fmt.Errorf("%w (it logged to %s)", err, log)
+		}
+	}()
+	if err := b.install(ctx, s.api.Program, server, settings...); err != nil {
+		return "", err
+	}
+	return attack(b)
+}
+
 // install starts the service on a database of its own, with two tenants.
 func (s *site) install(ctx context.Context, program, server string, settings ...string) (err error) {
 	if err := s.makeDatabase(ctx, server); err != nil {

@@ -1,0 +1,92 @@
+package notifier
+
+import (
+	"sync"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+// lanes decides which tenants are sent to next. Endpoints that respond and those that are slow have connections of
+// their own, so that tenants whose endpoints hang, however many they are, do not take those of the others. A tenant is
+// slow once an attempt has lasted slowAfter, and until one has ended sooner. No more than inFlightMax attempts a second
+// turn slow, so a process has a bounded number of them.
+type lanes struct {
+	mu      sync.Mutex
+	sending map[string]int // attempts in progress, by tenant
+	turned  int            // of these, attempts that are slow
+	slow    map[string]bool
+}
+
+// prompt leases deliveries for tenants that are not slow. No rows: all connections are in use.
+func (l *lanes) prompt() db.DeliveryLeaseParams {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}, Among: []string{}}
+	room := inFlightMax + l.turned
+	for tenantID, sending := range l.sending {
+		room -= sending
+		p.Busy = append(p.Busy, tenantID)
+	}
+	for tenantID := range l.slow {
+		if l.sending[tenantID] == 0 {
+			p.Busy = append(p.Busy, tenantID)
+		}
+	}
+	p.LimitRows = int32(max(0, min(room, perTenantMax)))
+	return p
+}
+
+// slowOnes leases one delivery for a slow tenant. No rows: there is no such tenant, or their connections are in use.
+func (l *lanes) slowOnes() db.DeliveryLeaseParams {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}}
+	for tenantID := range l.slow {
+		if l.sending[tenantID] == 0 {
+			p.Among = append(p.Among, tenantID)
+		}
+	}
+	if len(p.Among) > 0 && l.turned < slowMax {
+		p.LimitRows = 1
+	}
+	return p
+}
+
+// started counts an attempt until the function that it returns is called.
+func (l *lanes) started(tenantID string) (ended func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sending[tenantID]++
+	late, turned, over := false, l.slow[tenantID], false
+	if turned {
+		l.turned++
+	}
+	timer := time.AfterFunc(slowAfter, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if over {
+			return
+		}
+		late, l.slow[tenantID] = true, true
+		if !turned {
+			turned = true
+			l.turned++
+		}
+	})
+	return func() {
+		timer.Stop()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		over = true
+		if turned {
+			l.turned--
+		}
+		if !late {
+			delete(l.slow, tenantID)
+		}
+		if l.sending[tenantID]--; l.sending[tenantID] == 0 {
+			delete(l.sending, tenantID)
+		}
+	}
+}
