@@ -212,12 +212,12 @@ func TestNotifier(t *testing.T) {
 			}
 		}))
 		t.Cleanup(hang.Close)
-		t.Cleanup(release) // a server that closes waits for who is inside
+		t.Cleanup(release)  // a server that closes waits for who is inside
 		for i := range 10 { // more than there are connections
 			other := fmt.Sprint("tnt_hangs_", i)
 			require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: other, Name: "B",
 				FingerprintSecret: secret}))
-			require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, other, hang.URL,
+			require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool, other, hang.URL,
 				"whsec_"+base64.StdEncoding.EncodeToString(secret)))
 			for n := range 10 {
 				b.publishTo(other, fmt.Sprintf("ord_%d_%d", i, n))

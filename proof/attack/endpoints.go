@@ -145,7 +145,7 @@ func (s *site) hostileEndpoints(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := notifier.SetEndpoint(ctx, s.pool.Queries, s.victim.id, v.url, endpointSecret); err != nil {
+	if err := notifier.SetEndpoint(ctx, s.pool, s.victim.id, v.url, endpointSecret); err != nil {
 		return "", err
 	}
 	quiet, _, err := s.heard(ctx, v, "quiet")
@@ -205,7 +205,7 @@ func (s *site) hostileTenants(ctx context.Context) (kinds map[string]hostileEndp
 		if err != nil {
 			return nil, err
 		}
-		if err := notifier.SetEndpoint(ctx, s.pool.Queries, t.id, url, endpointSecret); err != nil {
+		if err := notifier.SetEndpoint(ctx, s.pool, t.id, url, endpointSecret); err != nil {
 			return nil, err
 		}
 		kinds[t.id] = e
