@@ -203,7 +203,7 @@ func TestRelaysOnAJetStreamThatIsCut(t *testing.T) {
 	url := "embedded:" + t.TempDir() + "?listen=" + free.String()
 	server := openBroker(t, url)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 
 	var running sync.WaitGroup
@@ -255,7 +255,7 @@ func TestRelaysOnAJetStreamThatIsCut(t *testing.T) {
 	}
 	reach := func(n int) {
 		t.Helper()
-		require.Eventually(t, func() bool { return published() >= n }, 2*time.Minute, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return published() >= n }, 4*time.Minute, 20*time.Millisecond)
 	}
 	for i := range restarts {
 		reach(events * (i + 1) / (restarts + 1))
