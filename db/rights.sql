@@ -59,7 +59,8 @@ BEGIN
             ('outbox_events',          'INSERT, UPDATE (position, published_at, parked_at, attempts, next_attempt_at, last_error), DELETE'),
             ('outbox_leases',          'INSERT, UPDATE, DELETE'),
             ('event_feeds',            'INSERT, UPDATE'),
-            ('orders',                 'INSERT, UPDATE'),
+            -- What an order says is given once.
+            ('orders',                 'INSERT, UPDATE (status, version, payment_id, canceling_key, intents_retired, amount_refunded_minor, amount_disputed_minor)'),
             ('payments',               'INSERT, UPDATE'),
             ('stripe_call_rows',       'INSERT, UPDATE'),
             ('intent_searches',        'INSERT, UPDATE'),
@@ -71,7 +72,7 @@ BEGIN
             ('ledger_entries',         'INSERT'), -- part: ledger
             -- part: webhooks {
             ('webhook_endpoints',      'INSERT, UPDATE'),
-            ('webhook_deliveries',     'INSERT, UPDATE, DELETE'),
+            ('webhook_deliveries',     'INSERT, UPDATE (status, lease_token, leased_until, attempts, http_status, last_error, ended_at), DELETE'),
             -- part: webhooks }
             -- part: checkouts {
             ('stock',                  'INSERT, UPDATE'),
@@ -89,6 +90,12 @@ BEGIN
     LOOP
         EXECUTE format('GRANT %s ON %s TO payonce_service', given.may, given.name);
     END LOOP;
+
+    -- The service erases a customer whole or not at all: the function has the rights that its role lacks. Its schema is
+    -- named, so that who calls it cannot put a table of their own before ours.
+    EXECUTE format('ALTER FUNCTION erase_customer SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
+    REVOKE ALL ON FUNCTION erase_customer FROM PUBLIC;
+    GRANT EXECUTE ON FUNCTION erase_customer TO payonce_service;
 
     -- Of events the service deletes what is published and a day old: its retention is longer.
     IF NOT EXISTS (SELECT FROM pg_policies

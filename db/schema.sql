@@ -57,6 +57,75 @@ AS $function$
     END::saga_step
 $function$;
 
+CREATE FUNCTION erase_customer(of_tenant text, reference text, mac bytea, by_name text, of_orders text[],
+    of_keys text[], since timestamptz)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+DECLARE
+    scope      text := current_setting('payonce.tenants', true);
+    mine       text[];
+    unfinished text[];
+    resources  text[];
+    keys       integer;
+    events     integer;
+    deliveries integer := 0;
+BEGIN
+    IF scope IS NULL OR scope <> '*' AND of_tenant <> ALL(string_to_array(scope, ',')) THEN
+        RAISE EXCEPTION 'the tenant is not in the scope of the transaction' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    -- Whatever begins or ends with an order waits for its lock, and then finds it blank.
+    mine := array(
+        SELECT o.id FROM orders o
+        WHERE o.tenant_id = of_tenant AND o.id = ANY(of_orders) AND o.customer_reference = reference
+        ORDER BY o.id FOR NO KEY UPDATE);
+    unfinished := unfinished_of_orders(of_tenant, mine);
+    IF cardinality(unfinished) > 0 THEN
+        RETURN jsonb_build_object('unfinished', unfinished);
+    END IF;
+    IF cardinality(mine) = 0 THEN
+        RETURN '{}';
+    END IF;
+    resources := resources_of_orders(of_tenant, mine);
+    WITH answered AS (
+        SELECT k.key FROM idempotency_keys k WHERE k.tenant_id = of_tenant AND k.key = ANY(of_keys)
+        UNION
+        SELECT k.key FROM idempotency_keys k
+        WHERE k.tenant_id = of_tenant AND k.finished_at >= since
+          AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
+    )
+    UPDATE idempotency_keys k
+    SET answer_dropped_at = clock_timestamp(), request = NULL, traceparent = NULL,
+        answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL
+    FROM answered
+    WHERE k.tenant_id = of_tenant AND k.key = answered.key AND k.resource_id = ANY(resources)
+      AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL;
+    GET DIAGNOSTICS keys = ROW_COUNT;
+    UPDATE outbox_events e
+    SET data = without_customer(e.data, '{}')
+    WHERE e.tenant_id = of_tenant AND e.aggregate_id = ANY(mine) AND e.data <> without_customer(e.data, '{}');
+    SELECT count(*) INTO events -- also those that are rendered from the order
+    FROM outbox_events e WHERE e.tenant_id = of_tenant AND e.aggregate_id = ANY(mine);
+    -- part: webhooks {
+    UPDATE webhook_deliveries d
+    SET body = without_customer(d.body, '{data}')
+    FROM unnest(mine) AS m (id)
+    WHERE d.tenant_id = of_tenant
+      AND d.event_id > m.id || '-' COLLATE "C" AND d.event_id < m.id || '.' COLLATE "C" -- the ids of its events
+      AND d.body <> without_customer(d.body, '{data}');
+    GET DIAGNOSTICS deliveries = ROW_COUNT;
+    -- part: webhooks }
+    UPDATE orders o
+    SET customer_reference = NULL, metadata = '{}'
+    WHERE o.tenant_id = of_tenant AND o.id = ANY(mine);
+    INSERT INTO erasures (tenant_id, reference_mac, actor, orders, keys, events, deliveries)
+    VALUES (of_tenant, mac, by_name, cardinality(mine), keys, events, deliveries);
+    RETURN jsonb_build_object(
+        'orders', cardinality(mine), 'keys', keys, 'events', events, 'deliveries', deliveries);
+END $function$;
+
 CREATE FUNCTION has_begun_compensation(of_tenant text, of_checkout text)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -269,20 +338,6 @@ BEGIN
     RETURN NULL;
 END $function$;
 
-CREATE FUNCTION refuse_while_rendered()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    IF EXISTS (
-        SELECT FROM outbox_events e
-        WHERE e.tenant_id = OLD.tenant_id AND e.aggregate_id = OLD.id AND e.data IS NULL) THEN
-        RAISE EXCEPTION '%', TG_ARGV[0]
-            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
-    END IF;
-    RETURN NULL;
-END $function$;
-
 CREATE FUNCTION refuse_write()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -290,6 +345,25 @@ AS $function$
 BEGIN
     RAISE EXCEPTION '%', TG_ARGV[0]
         USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
+END $function$;
+
+CREATE FUNCTION resources_of_orders(of_tenant text, of_orders text[])
+ RETURNS text[]
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+BEGIN
+    RETURN array(
+        SELECT unnest(of_orders)
+        UNION
+        SELECT o.checkout_id FROM orders o
+        WHERE o.tenant_id = of_tenant AND o.id = ANY(of_orders) AND o.checkout_id IS NOT NULL
+        UNION
+        SELECT p.id FROM payments p WHERE p.tenant_id = of_tenant AND p.order_id = ANY(of_orders)
+        UNION
+        SELECT r.id FROM payments p
+        JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
+        WHERE p.tenant_id = of_tenant AND p.order_id = ANY(of_orders));
 END $function$;
 
 CREATE FUNCTION sealed_by(stored bytea)
@@ -301,6 +375,73 @@ BEGIN
     RETURN CASE WHEN octet_length(stored) >= 48 AND substr(stored, 1, 4) = '\x00504f01'::bytea
         THEN substr(stored, 5, 4) ELSE ''::bytea END;
 END $function$;
+
+CREATE FUNCTION unfinished_of_orders(of_tenant text, of_orders text[])
+ RETURNS text[]
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+DECLARE
+    resources text[] := resources_of_orders(of_tenant, of_orders);
+BEGIN
+    RETURN array(
+        -- Its request is what the work goes on with, and its answer may have been made already.
+        SELECT 'key ' || k.resource_id
+        FROM idempotency_keys k
+        WHERE k.finished_at IS NULL AND k.tenant_id = of_tenant AND k.resource_id = ANY(resources)
+        UNION ALL
+        SELECT 'event ' || e.aggregate_id || '-' || e.version
+        FROM outbox_events e
+        WHERE e.tenant_id = of_tenant AND e.aggregate_id = ANY(of_orders) AND e.published_at IS NULL
+        -- part: webhooks {
+        UNION ALL -- The notifier may have read it, and be about to write the delivery.
+        SELECT 'unread ' || e.aggregate_id || '-' || e.version
+        FROM outbox_events e
+        WHERE e.tenant_id = of_tenant AND e.aggregate_id = ANY(of_orders) AND e.published_at IS NOT NULL
+          AND NOT EXISTS (
+              SELECT FROM inbox_events i
+              WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version)
+          AND NOT EXISTS (
+              SELECT FROM consumer_positions c
+              WHERE c.consumer = 'notifier' AND c.tenant_id = e.tenant_id AND c.position >= e.position)
+        -- part: webhooks }
+        UNION ALL -- It has the event, or Stripe's object, with all that Stripe knows of the customer.
+        SELECT 'received ' || i.event_id
+        FROM inbox_events i
+        WHERE i.status <> 'done' AND (i.subject = ANY(resources) OR i.object_id IN (
+            SELECT unnest(ARRAY[p.intent_id, p.charge_id]) FROM payments p
+            WHERE p.tenant_id = of_tenant AND p.order_id = ANY(of_orders)
+            UNION ALL
+            SELECT r.stripe_refund_id FROM refunds r
+            WHERE r.tenant_id = of_tenant AND r.id = ANY(resources)))
+        UNION ALL
+        SELECT 'owed ' || w.payment_id
+        FROM refunds_owed w
+        WHERE w.tenant_id = of_tenant AND w.payment_id = ANY(resources) AND w.ended_at IS NULL
+        UNION ALL
+        SELECT 'discrepancy ' || d.object_id
+        FROM discrepancies d
+        WHERE d.tenant_id = of_tenant AND d.order_id = ANY(of_orders) AND d.resolved_at IS NULL
+        -- part: disputes {
+        UNION ALL
+        SELECT 'dispute ' || d.id
+        FROM disputes d
+        WHERE d.tenant_id = of_tenant AND d.order_id = ANY(of_orders) AND d.watched
+        -- part: disputes }
+        LIMIT 100);
+END $function$;
+
+CREATE FUNCTION without_customer(document bytea, path text[])
+ RETURNS bytea
+ LANGUAGE sql
+ STABLE STRICT
+AS $function$
+    SELECT CASE WHEN jsonb_typeof(d.object #> path) = 'object' THEN convert_to(jsonb_set(
+            jsonb_set(d.object, path || ARRAY['customer_reference'], 'null', false),
+            path || ARRAY['metadata'], '{}', false)::text, 'UTF8')
+        ELSE '{}' END
+    FROM (SELECT readable_json(document) AS object) d
+$function$;
 
 CREATE TABLE tenants (
     id                 text        COLLATE "C" NOT NULL,
@@ -421,11 +562,14 @@ CREATE UNIQUE INDEX one_event_per_feed_position ON outbox_events (tenant_id, "po
 CREATE INDEX outbox_events_parked ON outbox_events (parked_at) WHERE (parked_at IS NOT NULL);
 CREATE INDEX outbox_events_unpositioned ON outbox_events (tenant_id, seq) WHERE ("position" IS NULL);
 CREATE INDEX outbox_events_unpublished ON outbox_events (seq) WHERE ((published_at IS NULL) AND (parked_at IS NULL));
+CREATE TRIGGER event_data_is_only_erased AFTER UPDATE OF data ON outbox_events FOR EACH ROW
+    WHEN (new.data IS DISTINCT FROM old.data AND new.data IS DISTINCT FROM without_customer(old.data, '{}'::text[]))
+    EXECUTE FUNCTION refuse_write('of an event''s data only what names the customer may be erased');
 CREATE TRIGGER event_is_immutable AFTER UPDATE ON outbox_events FOR EACH ROW
     WHEN (new.tenant_id IS DISTINCT FROM old.tenant_id OR new.aggregate_id IS DISTINCT FROM old.aggregate_id
         OR new.version IS DISTINCT FROM old.version OR new.type IS DISTINCT FROM old.type
-        OR new.data IS DISTINCT FROM old.data OR new.created_at IS DISTINCT FROM old.created_at
-        OR old."position" IS NOT NULL AND new."position" IS DISTINCT FROM old."position")
+        OR new.created_at IS DISTINCT FROM old.created_at OR old."position" IS NOT NULL
+        AND new."position" IS DISTINCT FROM old."position")
     EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');
 CREATE TRIGGER unpublished_is_never_deleted AFTER DELETE ON outbox_events FOR EACH ROW
     WHEN (old.published_at IS NULL)
@@ -474,6 +618,11 @@ CREATE TABLE orders (
     CONSTRAINT paid_order_has_payment CHECK ((status = ANY (ARRAY['open'::order_status, 'canceled'::order_status]))
         OR payment_id IS NOT NULL)
 ) WITH (fillfactor=70);
+CREATE TRIGGER customer_is_only_erased AFTER UPDATE OF customer_reference, metadata ON orders FOR EACH ROW
+    WHEN ((old.customer_reference IS DISTINCT FROM new.customer_reference
+        OR old.metadata IS DISTINCT FROM new.metadata) AND NOT (new.customer_reference IS NULL
+        AND new.metadata = '{}'::jsonb))
+    EXECUTE FUNCTION refuse_write('what an order says of its customer is erased or stays');
 CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency ON orders FOR EACH ROW
     WHEN (old.amount_minor <> new.amount_minor OR old.currency <> new.currency)
     EXECUTE FUNCTION refuse_write('the amount and the currency of an order never change');
@@ -490,9 +639,6 @@ CREATE TRIGGER order_transition_is_legal AFTER UPDATE OF status ON orders FOR EA
         'refunded'::order_status])) AND (new.status = ANY (ARRAY['paid'::order_status,
         'partially_refunded'::order_status, 'refunded'::order_status]))))
     EXECUTE FUNCTION refuse_write('an order moves from open to paid or canceled, and among paid and refunded only');
-CREATE TRIGGER rendered_event_never_changes AFTER UPDATE OF customer_reference, metadata ON orders FOR EACH ROW
-    WHEN (old.customer_reference IS DISTINCT FROM new.customer_reference OR old.metadata IS DISTINCT FROM new.metadata)
-    EXECUTE FUNCTION refuse_while_rendered('the order''s events show this until their retention has passed');
 
 CREATE TABLE payments (
     tenant_id              text           COLLATE "C" NOT NULL,
@@ -844,8 +990,12 @@ CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (tenant_id,
     ended_at) WHERE (status = 'failed'::delivery_status);
 CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (tenant_id,
     leased_until) WHERE (status = 'pending'::delivery_status);
+CREATE TRIGGER body_is_only_erased AFTER UPDATE OF body ON webhook_deliveries FOR EACH ROW
+    WHEN (new.body <> old.body AND new.body <> without_customer(old.body, '{data}'::text[]))
+    EXECUTE FUNCTION refuse_write('of what is delivered only what names the customer may be erased');
 CREATE TRIGGER delivered_is_final AFTER UPDATE ON webhook_deliveries FOR EACH ROW
-    WHEN (old.status = 'delivered'::delivery_status)
+    WHEN (old.status = 'delivered'::delivery_status
+        AND (to_jsonb(new.*) - 'body'::text) <> (to_jsonb(old.*) - 'body'::text))
     EXECUTE FUNCTION refuse_write('a delivery that arrived is not sent again');
 
 CREATE TABLE stock (
@@ -1072,3 +1222,19 @@ CREATE TABLE dispute_movements (
 CREATE INDEX dispute_movements_of_dispute ON dispute_movements (dispute_id, tenant_id, version);
 CREATE TRIGGER dispute_movement_is_immutable AFTER DELETE OR UPDATE ON dispute_movements FOR EACH ROW
     EXECUTE FUNCTION refuse_write('a movement of a dispute is never changed');
+
+CREATE TABLE erasures (
+    tenant_id     text        COLLATE "C" NOT NULL,
+    reference_mac bytea       NOT NULL,
+    erased_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    db_role       text        NOT NULL DEFAULT SESSION_USER,
+    actor         text        NOT NULL,
+    orders        integer     NOT NULL,
+    keys          integer     NOT NULL,
+    events        integer     NOT NULL,
+    deliveries    integer     NOT NULL,
+    CONSTRAINT erasures_pkey PRIMARY KEY (tenant_id, reference_mac, erased_at),
+    CONSTRAINT reference_is_hashed CHECK (length(reference_mac) = 32)
+);
+CREATE TRIGGER erasure_is_final AFTER DELETE OR UPDATE ON erasures FOR EACH ROW
+    EXECUTE FUNCTION refuse_write('an erasure is never changed');

@@ -55,7 +55,7 @@ func TestUsageListsEveryCommand(t *testing.T) {
 	require.Zero(t, run(t.Context(), []string{"help"}, os.Getenv, &stdout, &stderr))
 	for _, name := range []string{"serve", "migrate [up|status|print]", "tenant create NAME", "tenant list",
 		"tenant disable TENANT", "tenant enable TENANT", "tenant key create TENANT [-name N] [-expires 90d] [-read-only]",
-		"tenant key list TENANT", "tenant key revoke TENANT HINT",
+		"tenant key list TENANT", "tenant key revoke TENANT HINT", "tenant erase-customer TENANT REFERENCE [-by NAME]",
 		"tenant notify TENANT URL", // part: webhooks
 		"audit [-since 48h] [-json]",
 		"relay replay -since 2h", "healthcheck"} {

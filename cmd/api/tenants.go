@@ -31,6 +31,11 @@ var tenantCommands = []command{
 	},
 	{"tenant key list", "TENANT", "list the tenant's API keys, as JSON, one a line", tenantKeyList},
 	{"tenant key revoke", "TENANT HINT", "revoke the tenant's keys that end in HINT", tenantKeyRevoke},
+	{
+		"tenant erase-customer", "TENANT REFERENCE [-by NAME]",
+		"blank what names the customer in the tenant's orders and all that repeats it; money and keys stay",
+		tenantEraseCustomer,
+	},
 }
 
 // tenantCreate prints the first API key together with the tenant: without a key the tenant could do nothing.

@@ -1,5 +1,18 @@
 -- +goose Up
 
+-- +goose StatementBegin
+-- A stored document without what the tenant's customer is called: of the object at the path, customer_reference is null
+-- and metadata is empty; all else is as it was. Nothing of a document is kept that cannot be read or has no object there.
+-- Null for null. What was erased is not changed by erasing it again.
+CREATE FUNCTION without_customer(document bytea, path text[]) RETURNS bytea LANGUAGE sql STABLE STRICT AS $$
+    SELECT CASE WHEN jsonb_typeof(d.object #> path) = 'object' THEN convert_to(jsonb_set(
+            jsonb_set(d.object, path || ARRAY['customer_reference'], 'null', false),
+            path || ARRAY['metadata'], '{}', false)::text, 'UTF8')
+        ELSE '{}' END
+    FROM (SELECT readable_json(document) AS object) d
+$$;
+-- +goose StatementEnd
+
 -- An event records one change of state and is written in the transaction of the change. (aggregate_id, version)
 -- identifies it: the version is the aggregate's own, incremented under its row lock, so versions follow the order of
 -- the commits. outbox.Append and the payment phases insert events, the relay publishes them, and the reaper deletes
@@ -15,7 +28,7 @@ CREATE TABLE outbox_events (
     attempts        integer     NOT NULL DEFAULT 0, -- failures of this event while other events were published
     type            text        NOT NULL,
     -- The object as the API shows it. Null: it follows from columns of the payment or order that never change, and is
-    -- rendered when the event is published or listed (payments.RenderEvents).
+    -- rendered when the event is published or listed (payments.RenderEvents). Only an erasure changes it (erasures).
     data            bytea,
     traceparent     text,
     last_error      text,
@@ -41,10 +54,13 @@ CREATE UNIQUE INDEX one_event_per_feed_position ON outbox_events (tenant_id, pos
 CREATE INDEX outbox_events_unpositioned ON outbox_events (tenant_id, seq) WHERE position IS NULL;
 
 CREATE TRIGGER event_is_immutable AFTER UPDATE ON outbox_events FOR EACH ROW
-    WHEN ((NEW.tenant_id, NEW.aggregate_id, NEW.version, NEW.type, NEW.data, NEW.created_at)
-        IS DISTINCT FROM (OLD.tenant_id, OLD.aggregate_id, OLD.version, OLD.type, OLD.data, OLD.created_at)
+    WHEN ((NEW.tenant_id, NEW.aggregate_id, NEW.version, NEW.type, NEW.created_at)
+        IS DISTINCT FROM (OLD.tenant_id, OLD.aggregate_id, OLD.version, OLD.type, OLD.created_at)
        OR (OLD.position IS NOT NULL AND NEW.position IS DISTINCT FROM OLD.position))
     EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');
+CREATE TRIGGER event_data_is_only_erased AFTER UPDATE OF data ON outbox_events FOR EACH ROW
+    WHEN (NEW.data IS DISTINCT FROM OLD.data AND NEW.data IS DISTINCT FROM without_customer(OLD.data, '{}'))
+    EXECUTE FUNCTION refuse_write('of an event''s data only what names the customer may be erased');
 CREATE TRIGGER unpublished_is_never_deleted AFTER DELETE ON outbox_events FOR EACH ROW
     WHEN (OLD.published_at IS NULL)
     EXECUTE FUNCTION refuse_write('an unpublished event may not be deleted');
@@ -74,3 +90,4 @@ CREATE TABLE event_feeds (
 DROP TABLE event_feeds;
 DROP TABLE outbox_leases;
 DROP TABLE outbox_events;
+DROP FUNCTION without_customer;

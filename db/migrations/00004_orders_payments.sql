@@ -39,25 +39,11 @@ CREATE TRIGGER order_contents_are_immutable AFTER UPDATE OF items ON orders FOR 
     WHEN (OLD.items <> NEW.items)
     EXECUTE FUNCTION refuse_write('what an order contains never changes');
 
--- +goose StatementBegin
--- Refuses a change of what an event without data is rendered from, while there is such an event. The order's row is
--- locked here and where its events are written, so none is missed.
-CREATE FUNCTION refuse_while_rendered() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF EXISTS (
-        SELECT FROM outbox_events e
-        WHERE e.tenant_id = OLD.tenant_id AND e.aggregate_id = OLD.id AND e.data IS NULL) THEN
-        RAISE EXCEPTION '%', TG_ARGV[0]
-            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
-    END IF;
-    RETURN NULL;
-END $$;
--- +goose StatementEnd
-
--- Nothing of the service changes these columns. An operator who erases a person does (docs/operations.md).
-CREATE TRIGGER rendered_event_never_changes AFTER UPDATE OF customer_reference, metadata ON orders FOR EACH ROW
-    WHEN ((OLD.customer_reference, OLD.metadata) IS DISTINCT FROM (NEW.customer_reference, NEW.metadata))
-    EXECUTE FUNCTION refuse_while_rendered('the order''s events show this until their retention has passed');
+-- Events without data are rendered from these columns. They are given once; only an erasure changes them (erasures).
+CREATE TRIGGER customer_is_only_erased AFTER UPDATE OF customer_reference, metadata ON orders FOR EACH ROW
+    WHEN ((OLD.customer_reference, OLD.metadata) IS DISTINCT FROM (NEW.customer_reference, NEW.metadata)
+        AND NOT (NEW.customer_reference IS NULL AND NEW.metadata = '{}'))
+    EXECUTE FUNCTION refuse_write('what an order says of its customer is erased or stays');
 CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id ON orders FOR EACH ROW
     WHEN (OLD.payment_id IS NOT NULL AND NEW.payment_id IS DISTINCT FROM OLD.payment_id)
     EXECUTE FUNCTION refuse_write('the payment of an order never changes');
@@ -213,5 +199,4 @@ DROP TABLE payments;
 DROP FUNCTION refuse_second_creation;
 DROP TYPE payment_status;
 DROP TABLE orders;
-DROP FUNCTION refuse_while_rendered;
 DROP TYPE order_status;

@@ -40,8 +40,11 @@ CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (tenant_id, ended_a
 CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (ended_at) WHERE status <> 'pending';
 
 CREATE TRIGGER delivered_is_final AFTER UPDATE ON webhook_deliveries FOR EACH ROW
-    WHEN (OLD.status = 'delivered')
+    WHEN (OLD.status = 'delivered' AND to_jsonb(NEW) - 'body' <> to_jsonb(OLD) - 'body')
     EXECUTE FUNCTION refuse_write('a delivery that arrived is not sent again');
+CREATE TRIGGER body_is_only_erased AFTER UPDATE OF body ON webhook_deliveries FOR EACH ROW
+    WHEN (NEW.body <> OLD.body AND NEW.body <> without_customer(OLD.body, '{data}'))
+    EXECUTE FUNCTION refuse_write('of what is delivered only what names the customer may be erased');
 
 -- +goose Down
 DROP TABLE webhook_deliveries;

@@ -60,7 +60,7 @@ func TestAppend(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1))
 		_, err := pool.Raw().Exec(t.Context(), "UPDATE outbox_events SET data = '{}'")
-		require.True(t, postgres.Violates(err, "event_is_immutable"), "%v", err)
+		require.True(t, postgres.Violates(err, "event_data_is_only_erased"), "%v", err)
 		_, err = pool.Raw().Exec(t.Context(), "DELETE FROM outbox_events")
 		require.True(t, postgres.Violates(err, "unpublished_is_never_deleted"), "%v", err)
 	})

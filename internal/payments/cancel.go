@@ -42,8 +42,13 @@ func (s cancels) beginOrder(
 	}
 	switch {
 	case target.Order.Status == db.OrderStatusCanceled:
-		answer, err := s.keys.BeginFinished(ctx, r, id, func(*db.Queries) (idempotency.Answer, error) {
-			return s.answers.Object(http.StatusOK, "", orderOf(target.Order)), nil
+		answer, err := s.keys.BeginFinished(ctx, r, id, func(q *db.Queries) (idempotency.Answer, error) {
+			// Read again, behind the lock: its customer may have been erased since.
+			order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.TenantID, ID: id})
+			if err != nil {
+				return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", id, err)
+			}
+			return s.answers.Object(http.StatusOK, "", orderOf(order)), nil
 		})
 		return nil, answer, err
 	case closedOrder(target.Order.Status) != nil:

@@ -12,9 +12,9 @@ import (
 
 // The events of a payment in which nothing goes wrong are stored without data: they follow from columns that never
 // change again (no statement sets created_at), which guards of the tables hold (order_contents_are_immutable,
-// rendered_event_never_changes, order_payment_is_immutable, payment_terms_are_immutable, succeeded_keeps_its_charge).
-// RenderEvents makes the data when an event is published or listed, and it is the same each time. Where a column could
-// differ from what the event says, the data is stored.
+// customer_is_only_erased, order_payment_is_immutable, payment_terms_are_immutable, succeeded_keeps_its_charge).
+// RenderEvents makes the data when an event is published or listed, and it is the same each time, but for a customer who
+// was erased since (package erasure). Where a column could differ from what the event says, the data is stored.
 
 // OrderEvent is an event about an order, with the order as the API shows it.
 func OrderEvent(kind string, row db.Order) outbox.Event {

@@ -9,7 +9,7 @@ import (
 // their migrations.
 var coreCatalogue = cataloguePart{rows: coreRows, entries: slices.Concat(
 	tenantEntries, keyEntries, outboxEntries, orderEntries, paymentEntries, callEntries, refundEntries, owedEntries,
-	inboxEntries, reconciliationEntries,
+	inboxEntries, reconciliationEntries, erasureEntries,
 )}
 
 const coreRows = `
@@ -87,7 +87,19 @@ ALTER TABLE discrepancies ALTER tenant_id SET DEFAULT 'ten', ALTER object SET DE
 	ALTER drift_minor SET DEFAULT 0, ALTER detail SET DEFAULT 'the amounts differ';
 INSERT INTO discrepancies (object_id) VALUES ('pi_pay');
 
-INSERT INTO reconciliation_windows (name) VALUES ('recent')`
+INSERT INTO reconciliation_windows (name) VALUES ('recent');
+
+ALTER TABLE erasures ALTER tenant_id SET DEFAULT 'ten', ALTER reference_mac SET DEFAULT repeat('n', 32)::bytea,
+	ALTER actor SET DEFAULT '', ALTER orders SET DEFAULT 1, ALTER keys SET DEFAULT 1, ALTER events SET DEFAULT 1,
+	ALTER deliveries SET DEFAULT 1;
+INSERT INTO erasures (reference_mac, erased_at) VALUES (repeat('m', 32)::bytea, '2026-01-01')`
+
+// customerOfAnOrder inserts an order that names its customer, namedEvent an event that does.
+const (
+	customerOfAnOrder = `INSERT INTO orders (id, customer_reference, metadata) VALUES ('named', 'c', '{"a":"b"}')`
+	namedEvent        = `INSERT INTO outbox_events (aggregate_id, data)
+		VALUES ('named', '{"id":"ord","customer_reference":"c","metadata":{"a":"b"}}')`
+)
 
 // sealedWith is SQL of a value with so many bytes in it, as it looks sealed with a key.
 func sealedWith(key string, n int) string {
@@ -370,12 +382,29 @@ var outboxEntries = []entry{
 	{
 		table: "outbox_events", name: "event_is_immutable", rule: "an event and its position in the feed never change",
 		refused: setEach("UPDATE outbox_events", "aggregate_id = 'ord' AND version = 2", "tenant_id = 'other'",
-			"aggregate_id = 'other'", "version = 4", "type = 'order.paid'", "data = '[]'", "data = NULL",
+			"aggregate_id = 'other'", "version = 4", "type = 'order.paid'",
 			"created_at = '2026-01-01'", "position = 3", "position = NULL"),
 		accepted: []string{
 			`UPDATE outbox_events SET position = 3 WHERE aggregate_id = 'ord' AND version = 3`,
 			`UPDATE outbox_events SET next_attempt_at = now(), attempts = 3 WHERE aggregate_id = 'ord' AND version = 3`,
 			`UPDATE outbox_events SET published_at = now() WHERE aggregate_id = 'ord' AND version = 2`,
+		},
+	},
+	{
+		table: "outbox_events", name: "event_data_is_only_erased",
+		rule: "of an event's data what names the customer may become blank, and nothing else changes",
+		refused: append(setEach("UPDATE outbox_events", "aggregate_id = 'ord' AND version = 2", "data = '[]'", "data = NULL"),
+			setEach(namedEvent+"; UPDATE outbox_events", "aggregate_id = 'named'",
+				"data = '{}'", "data = NULL", `data = '{"id": "ord", "metadata": {}, "customer_reference": "d"}'`,
+				`data = '{"id": "ord", "metadata": {}}'`, // removed, and not blank
+				`data = '{"id": "other", "metadata": {}, "customer_reference": null}'`)...),
+		accepted: []string{
+			namedEvent + `; UPDATE outbox_events SET data = '{"id": "ord", "metadata": {}, "customer_reference": null}'
+				WHERE aggregate_id = 'named'`,
+			`INSERT INTO outbox_events (aggregate_id, data) VALUES ('damaged', '{"customer_reference": "c');
+				UPDATE outbox_events SET data = '{}' WHERE aggregate_id = 'damaged'`,
+			`INSERT INTO outbox_events (aggregate_id, data) VALUES ('damaged', '"c"');
+				UPDATE outbox_events SET data = '{}' WHERE aggregate_id = 'damaged'`,
 		},
 	},
 	{
@@ -470,16 +499,14 @@ var orderEntries = []entry{
 		accepted: []string{`UPDATE orders SET items = '[]' WHERE id = 'open'`},
 	},
 	{
-		table: "orders", name: "rendered_event_never_changes",
-		rule: "what an event is rendered from does not change while there is such an event",
-		refused: setEach(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
-			SELECT tenant_id, id, 1, 'order.created', NULL FROM orders WHERE id = 'open'; UPDATE orders`, "id = 'open'",
-			"customer_reference = 'c'", "metadata = '{\"a\":\"b\"}'"),
+		table: "orders", name: "customer_is_only_erased",
+		rule: "what an order says of its customer is given once, and may become blank, all of it",
+		refused: append(setEach(`UPDATE orders`, "id = 'open'", "customer_reference = 'c'", "metadata = '{\"a\":\"b\"}'"),
+			setEach(customerOfAnOrder+`; UPDATE orders`, "id = 'named'", "customer_reference = NULL", "metadata = '{}'",
+				"customer_reference = 'd', metadata = '{}'", "customer_reference = NULL, metadata = '{\"a\":\"c\"}'")...),
 		accepted: []string{
-			`UPDATE orders SET customer_reference = 'c', metadata = '{"a":"b"}' WHERE id = 'open'`,
-			`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
-				SELECT tenant_id, id, 1, 'order.created', '{}' FROM orders WHERE id = 'open';
-				UPDATE orders SET customer_reference = 'c' WHERE id = 'open'`,
+			customerOfAnOrder + `; UPDATE orders SET customer_reference = NULL, metadata = '{}' WHERE id = 'named'`,
+			customerOfAnOrder + `; UPDATE orders SET customer_reference = 'c' WHERE id = 'named'`,
 		},
 	},
 	{
@@ -1121,5 +1148,27 @@ var reconciliationEntries = []entry{
 		table: "reconciliation_windows", name: "reconciliation_windows_pkey", rule: "a window has one row",
 		refused:  []string{`INSERT INTO reconciliation_windows (name) VALUES ('recent')`},
 		accepted: []string{`INSERT INTO reconciliation_windows (name) VALUES ('other')`},
+	},
+}
+
+var erasureEntries = []entry{
+	{
+		table: "erasures", name: "erasures_pkey", rule: "an erasure has one row",
+		refused: []string{`INSERT INTO erasures (reference_mac, erased_at) VALUES (repeat('m', 32)::bytea, '2026-01-01')`},
+		accepted: []string{
+			`INSERT INTO erasures (reference_mac, erased_at) VALUES (repeat('m', 32)::bytea, '2026-01-02')`,
+			`INSERT INTO erasures (erased_at) VALUES ('2026-01-01')`,
+			`INSERT INTO erasures (tenant_id, reference_mac, erased_at)
+				VALUES ('other', repeat('m', 32)::bytea, '2026-01-01')`,
+		},
+	},
+	{
+		table: "erasures", name: "reference_is_hashed", rule: "the reference of who was erased is not in its record",
+		refused:  []string{`INSERT INTO erasures (reference_mac) VALUES ('Ada Lovelace')`},
+		accepted: []string{`INSERT INTO erasures (reference_mac) VALUES (repeat('o', 32)::bytea)`},
+	},
+	{
+		table: "erasures", name: "erasure_is_final", rule: "an erasure is never changed or deleted",
+		refused: []string{`UPDATE erasures SET actor = 'x'`, `DELETE FROM erasures`},
 	},
 }

@@ -71,7 +71,23 @@ INSERT INTO webhook_deliveries (event_id, status, ended_at)
 			accepted: []string{
 				`UPDATE webhook_deliveries SET status = 'delivered', ended_at = now() WHERE event_id = 'pending'`,
 				`UPDATE webhook_deliveries SET status = 'pending', ended_at = NULL WHERE event_id = 'failed'`,
+				`UPDATE webhook_deliveries SET body = '{}' WHERE event_id = 'delivered'`,
+			},
+		},
+		{
+			table: "webhook_deliveries", name: "body_is_only_erased",
+			rule: "of what is delivered what names the customer may become blank, and nothing else changes",
+			refused: setEach(namedDelivery+"; UPDATE webhook_deliveries", "event_id = 'named'", "body = '{}'",
+				`body = '{"id": "e", "data": {"metadata": {}, "customer_reference": "d"}}'`,
+				`body = '{"id": "f", "data": {"metadata": {}, "customer_reference": null}}'`),
+			accepted: []string{
+				namedDelivery + `; UPDATE webhook_deliveries
+					SET body = '{"id": "e", "data": {"metadata": {}, "customer_reference": null}}' WHERE event_id = 'named'`,
 			},
 		},
 	},
 }
+
+// namedDelivery inserts a delivery of an event that names a customer.
+const namedDelivery = `INSERT INTO webhook_deliveries (event_id, body)
+	VALUES ('named', '{"id":"e","data":{"customer_reference":"c","metadata":{"a":"b"}}}')`

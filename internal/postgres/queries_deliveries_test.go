@@ -185,3 +185,50 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			row Pending=9 Failed=5 OldestSeconds=-6h`},
 	})
 }
+
+// TestQueriesOfErasuresOfDeliveries: what tenants are sent is erased with the order, also before it is sent; an event
+// that the notifier may be about to make a delivery of is waited for.
+func TestQueriesOfErasuresOfDeliveries(t *testing.T) {
+	t.Parallel()
+	const scope = `SET LOCAL payonce.tenants = 'acme:eu'`
+	const body = `{"id":"e","data":{"customer_reference":"ada","metadata":{"a":"b"},"amount":5}}`
+	ada := []string{"a_open", "a_paid"}
+	checkQueries(t, erasureRows, []queryCase{
+		{rule: "WaitsForTheNotifier", query: q.ErasureUnfinished, any: true,
+			with: db.ErasureUnfinishedParams{TenantID: tenant, Ids: ada}, given: `
+			outbox_events
+			  aggregate_id  version  position  published_at
+			  a_open        2        4         -6h
+			  a_open        3        5         -5h
+			  bob           2        6         -5h
+
+			inbox_events
+			  consumer  event_id  status  tenant_id  subject  version
+			  notifier  a_open-2  done    acme:eu    a_open   2
+			  another   a_open-3  done    acme:eu    a_open   3
+			`, want: `
+			row unread a_open-3`},
+		{rule: "ErasesDeliveries", query: q.ErasureMake, first: scope, with: db.ErasureMakeParams{
+			TenantID: tenant, Reference: "ada", Mac: []byte("mac_mac_mac_mac_mac_mac_mac_mac_"), OrderIds: ada, Since: at("0"),
+		}, given: `
+			webhook_deliveries
+			  event_id    status     body
+			  a_open-1    failed     ` + body + `
+			  a_paid-1    delivered  ` + body + `
+			  a_paid-12   pending    ` + body + `
+			  a_paid.1    pending    ` + body + `
+			  a_paid2-1   pending    ` + body + `
+			  a_paid-2    pending    {"id": "e", "data": {"metadata": {}, "customer_reference": null}}
+			  bob-1       pending    ` + body + `
+			`, want: `
+			returns {"keys": 0, "events": 2, "orders": 2, "deliveries": 3}
+			changes orders/a_open: customer_reference=null metadata={}
+			changes orders/a_paid: customer_reference=null metadata={}
+			changes outbox_events/a_paid/2: data=60 bytes
+			changes webhook_deliveries/a_open-1: body=78 bytes
+			changes webhook_deliveries/a_paid-12: body=78 bytes
+			changes webhook_deliveries/a_paid-1: body=78 bytes
+			inserts erasures/\x6d61635f6d61635f6d61635f6d61635f6d61635f6d61635f6d61635f6d61635f/now: actor=
+				db_role=postgres deliveries=3 events=2 orders=2`},
+	})
+}

@@ -258,3 +258,18 @@ func TestQueriesOfDisputes(t *testing.T) {
 			returns false`},
 	})
 }
+
+// TestQueriesOfErasuresOfDisputes: in an open dispute the tenant names its customer as evidence.
+func TestQueriesOfErasuresOfDisputes(t *testing.T) {
+	t.Parallel()
+	checkQueries(t, erasureRows, []queryCase{
+		{rule: "WaitsForOpenDisputes", query: q.ErasureUnfinished, given: `
+			disputes
+			  id        order_id  status
+			  dsp_bob   bob       needs_response
+			  dsp_lost  a_paid    lost
+			  dsp_open  a_paid    needs_response
+			`, with: db.ErasureUnfinishedParams{TenantID: tenant, Ids: []string{"a_paid"}}, want: `
+			row dispute dsp_open`},
+	})
+}

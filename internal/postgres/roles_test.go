@@ -44,7 +44,8 @@ func TestServiceOwnsNothing(t *testing.T) {
 		WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace`)
 	require.NotEmpty(t, tables)
 	changes := map[string]string{
-		"tenants": "some", "outbox_events": "some",
+		"tenants": "some", "outbox_events": "some", "orders": "some", "erasures": "none",
+		"webhook_deliveries":      "some", // part: webhooks
 		"ledger_entries":          "none", // part: ledger
 		"operator_actions":        "some", // part: operator
 		"dispute_movements":       "none", // part: disputes
@@ -63,7 +64,8 @@ func TestServiceOwnsNothing(t *testing.T) {
 			require.False(t, c.Insert, "only the owner migrates")
 			continue
 		}
-		require.True(t, c.Insert, "%s is not in db/rights.sql", c.Name)
+		// An erasure is recorded by the function that makes it.
+		require.Equal(t, c.Name != "erasures", c.Insert, "%s is not in db/rights.sql", c.Name)
 		change, ok := changes[c.Name]
 		if !ok {
 			change = "all"
@@ -92,6 +94,12 @@ func TestRolesAreRefused(t *testing.T) {
 			"CREATE TABLE mine ()",
 			"CREATE FUNCTION refuse_write() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
 			"UPDATE outbox_events SET data = NULL",
+			"UPDATE outbox_events SET data = without_customer(data, '{}')",
+			"UPDATE orders SET customer_reference = NULL, metadata = '{}'",
+			"UPDATE webhook_deliveries SET body = without_customer(body, '{data}')", // part: webhooks
+			"INSERT INTO erasures (tenant_id, reference_mac, actor, orders, keys, events, deliveries) " +
+				"VALUES ('ten_1', sha256(''), '', 1, 0, 0, 0)",
+			"DELETE FROM erasures",
 			"UPDATE outbox_events SET version = 2",
 			"DELETE FROM orders",
 			"DELETE FROM payments",
@@ -107,16 +115,19 @@ func TestRolesAreRefused(t *testing.T) {
 			"DELETE FROM outbox_events",
 			"SELECT * FROM orders FOR UPDATE",
 			"TRUNCATE orders",
+			"SELECT erase_customer('ten_1', 'ada', sha256(''), '', '{}', '{}', now())",
 		},
 	} {
 		conn := connect(t, devpg.As(url, role))
+		_, err := conn.Exec(t.Context(), "SET payonce.tenants = '*'") // the policies would refuse some of them, too
+		require.NoError(t, err)
 		for _, sql := range writes {
 			_, err := conn.Exec(t.Context(), sql)
 			var refused *pgconn.PgError
 			require.ErrorAs(t, err, &refused, sql)
 			require.Equal(t, permissionDenied, refused.Code, sql)
 		}
-		_, err := conn.Exec(t.Context(), "SELECT * FROM orders, payments, tenants")
+		_, err = conn.Exec(t.Context(), "SELECT * FROM orders, payments, tenants")
 		require.NoError(t, err, role)
 	}
 }
@@ -153,6 +164,35 @@ func TestServiceDeletesOnlyOldEvents(t *testing.T) {
 	done, err := service.Exec(t.Context(), "DELETE FROM outbox_events")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, done.RowsAffected())
+}
+
+// TestServiceErasesByTheFunctionAlone: with the owner's rights, in the tables that the owner means, for a tenant in scope.
+func TestServiceErasesByTheFunctionAlone(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	admin, service := connect(t, url), connect(t, devpg.As(url, "payonce_service"))
+	_, err := admin.Exec(t.Context(), `INSERT INTO orders (tenant_id, id, currency, items, customer_reference, created_at,
+		amount_minor) VALUES ('ten_1', 'ord_1', 'usd', '[]', 'ada', now(), 1000)`)
+	require.NoError(t, err)
+	_, err = service.Exec(t.Context(), `CREATE TEMP TABLE orders AS SELECT * FROM public.orders`)
+	require.NoError(t, err)
+	erase := func(scope string) (made string, err error) {
+		_, err = service.Exec(t.Context(), "SET payonce.tenants = '"+scope+"'")
+		require.NoError(t, err)
+		err = service.QueryRow(t.Context(),
+			"SELECT erase_customer('ten_1', 'ada', sha256('ada'), '', '{ord_1}', '{}', now())::text").Scan(&made)
+		return made, err
+	}
+	_, err = erase("ten_2")
+	require.ErrorContains(t, err, "scope")
+	made, err := erase("ten_2,ten_1")
+	require.NoError(t, err)
+	require.Contains(t, made, `"orders": 1`)
+	var left, role string
+	require.NoError(t, admin.QueryRow(t.Context(), `SELECT coalesce(customer_reference, ''), db_role
+		FROM orders JOIN erasures USING (tenant_id)`).Scan(&left, &role))
+	require.Empty(t, left)
+	require.Equal(t, "payonce_service", role)
 }
 
 // TestScope: a statement sees and writes the rows of the tenants in its scope, whatever it asks for.

@@ -8,6 +8,8 @@
 //
 //	no row of ours           the message is forged, or older than outbox.Retention; nothing is stored
 //	a row, other bytes       the message was changed; our row is applied
+//	a row, whose customer    the message is from before the erasure (package erasure); our row is applied
+//	was erased
 //	a row, the same bytes    our row is applied
 //
 // Nothing is stored under the id of a message that has no row: such a row would be taken for proof that the event with

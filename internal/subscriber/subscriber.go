@@ -87,7 +87,7 @@ func (s *Subscriber) Handle(ctx context.Context, m inbox.Message) error {
 		return err
 	case !found:
 		return s.unknown(ctx, m)
-	case own != nil && !bytes.Equal(own, m.Body):
+	case own != nil && !bytes.Equal(own, m.Body) && !outbox.ErasedSince(own, m.Body):
 		s.forged(m, reasonChanged)
 	}
 	return nil

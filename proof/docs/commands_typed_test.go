@@ -140,6 +140,8 @@ var session = []typed{
 	{command: `go run ./cmd/api tenant key list ten_…`, as: tenant, says: `"name":"shop-2027"`},
 	{command: `go run ./cmd/api tenant key revoke ten_… HINT`,
 		as: func(s *terminal) []string { return append(tenant(s), "HINT", s.hint) }},
+	{command: `go run ./cmd/api tenant erase-customer ten_… 'REFERENCE' -by 'NAME'`, how: (*terminal).eraseCustomer,
+		as: tenant, says: `"orders":1,"keys":1,"events":1,`},
 	{command: `go run ./cmd/api tenant disable ten_…`, as: tenant},
 	{command: `go run ./cmd/api tenant enable ten_…`, as: tenant},
 	{command: `go run ./cmd/api tenant notify ten_… https://…`,
@@ -193,11 +195,11 @@ var session = []typed{
 
 	// docs/add-an-operation.md: the skeleton, moved and registered in a copy of the repository.
 	{command: `git mv docs/skeleton/tips internal/tips`, how: (*terminal).inCopy},
-	{command: `git mv internal/tips/00014_tips.sql db/migrations/`, how: (*terminal).inCopy},
-	{command: `sed -i 's#\[db/migrations, docs/skeleton/tips/00014_tips.sql\]#db/migrations#' sqlc.yaml`,
+	{command: `git mv internal/tips/00015_tips.sql db/migrations/`, how: (*terminal).inCopy},
+	{command: `sed -i 's#\[db/migrations, docs/skeleton/tips/00015_tips.sql\]#db/migrations#' sqlc.yaml`,
 		how: (*terminal).inCopy},
 	{command: `sed -i "s#FROM (VALUES#&\n ('tips', 'INSERT, UPDATE'),#" db/rights.sql`, how: (*terminal).inCopy},
-	{command: `sed -i 's#docs/skeleton/tips/00014#db/migrations/00014#; s#docs/skeleton/tips#internal/tips#; ` +
+	{command: `sed -i 's#docs/skeleton/tips/00015#db/migrations/00015#; s#docs/skeleton/tips#internal/tips#; ` +
 		`s#(skeleton/tips#(../internal/tips#' ` +
 		`sqlc.yaml internal/tips/*.go docs/add-an-operation.md`, how: (*terminal).inCopy},
 	{command: `make generate`, how: (*terminal).inCopy},
@@ -320,6 +322,15 @@ func (s *terminal) createKey(line string) string {
 	_, key := s.read(out)
 	s.hint = key[len(key)-4:]
 	return out
+}
+
+// eraseCustomer makes an order of the customer first. Until its event is published, the command refuses.
+func (s *terminal) eraseCustomer(line string) string {
+	s.t.Helper()
+	s.run(`curl -sSf "$API/v1/orders" -H "Authorization: Bearer $API_KEY" -H "Idempotency-Key: to-be-erased" ` +
+		`-H "Content-Type: application/json" -d '{"currency":"usd","customer_reference":"REFERENCE",` +
+		`"items":[{"sku":"tea","quantity":1,"unit_amount":650}]}'`)
+	return s.run("until " + line + "; do sleep 1; done")
 }
 
 func (s *terminal) read(out string) (tenant, key string) {
