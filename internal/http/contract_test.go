@@ -374,6 +374,13 @@ func TestContract(t *testing.T) {
 		}
 		require.Equal(t, "rate-limited", slow.send("PUT", "/v1/stock/tea", `{"available":1}`).code()) // part: checkouts
 		require.Equal(t, order, slow.order("first"), "a replay is free")
+		slow.get("/v1/orders") // the one read that is allowed
+		for path, item := range b.contract.Document().Paths.Map() {
+			if item.Get != nil && item.Get.Responses.Value("429") != nil {
+				path = strings.NewReplacer("{id}", order, "{key}", "first", "{sku}", "tea").Replace(path)
+				require.Equal(t, "rate-limited", slow.get(path).code(), path)
+			}
+		}
 		require.Equal(t, "unavailable", slow.send("POST", "/v1/webhooks/stripe", "{}", "Stripe-Signature",
 			"t=1,v1=00").code())
 	})

@@ -65,13 +65,13 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc, own ...opera
 	}
 	contract := newDocument("application/json", OpenAPIWith(own))
 	return []route{
-		{method: "GET", pattern: "/", handle: redirectToDocs, open: true},
-		{method: "GET", pattern: "/openapi.json", handle: contract.ServeHTTP, open: true},
-		{method: "GET", pattern: "/docs", handle: referencePage().ServeHTTP, open: true},
-		{method: "GET", pattern: "/docs/idempotency", handle: policyPage(retention).ServeHTTP, open: true},
-		{method: "GET", pattern: "/docs/assets/{file}", handle: asset, open: true},
-		{method: "GET", pattern: "/problems", handle: list, open: true},
-		{method: "GET", pattern: "/problems/{slug}", handle: problem, open: true},
+		{method: "GET", pattern: "/", handle: redirectToDocs, open: true, document: true},
+		{method: "GET", pattern: "/openapi.json", handle: contract.ServeHTTP, open: true, document: true},
+		{method: "GET", pattern: "/docs", handle: referencePage().ServeHTTP, open: true, document: true},
+		{method: "GET", pattern: "/docs/idempotency", handle: policyPage(retention).ServeHTTP, open: true, document: true},
+		{method: "GET", pattern: "/docs/assets/{file}", handle: asset, open: true, document: true},
+		{method: "GET", pattern: "/problems", handle: list, open: true, document: true},
+		{method: "GET", pattern: "/problems/{slug}", handle: problem, open: true, document: true},
 	}
 }
 

@@ -63,7 +63,27 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 		panic("bug: a route names the operation " + operation + ", which is not in Options.Operations")
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		request, err := s.readKeyed(w, r, operation, parse)
+		body, err := readBody(w, r, bodyMax)
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		began, wait := time.Now(), preferredWait(r.Header)
+		ctx, cancel := s.bounded(r.Context(), wait)
+		defer cancel()
+		var request idempotency.Request
+		large := len(body) > largeBody
+		if large {
+			err = s.admit(ctx, r, workLarge)
+		} else {
+			err = s.admit(ctx, r, workKeyed)
+		}
+		if err == nil {
+			request, err = readKeyed(r, body, operation, parse)
+		}
+		if err == nil && large {
+			err = s.admit(ctx, r, workKeyed)
+		}
 		if err != nil {
 			s.refuse(w, r, err)
 			return
@@ -72,10 +92,7 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 			span.Set(tracing.Operation, operation)
 			span.Set(tracing.Tenant, request.TenantID)
 		}
-		wait := preferredWait(r.Header)
-		ctx, cancel := s.bounded(r.Context(), wait)
-		defer cancel()
-		answer, state, err := s.execute(ctx, request, wait, visitOf(r).gone)
+		answer, state, err := s.execute(ctx, request, began, wait, visitOf(r))
 		if err != nil {
 			s.refuse(w, r, err)
 			return
@@ -91,15 +108,9 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 	}
 }
 
-// readKeyed checks size, media type, key and body, in this order. The key is not looked
+// readKeyed checks media type, key and body, in this order. The key is not looked
 // up yet, so a request that is refused here reveals nothing and stores nothing.
-func (s *Server) readKeyed(
-	w http.ResponseWriter, r *http.Request, operation string, parse parse,
-) (idempotency.Request, error) {
-	body, err := readBody(w, r, bodyMax)
-	if err != nil {
-		return idempotency.Request{}, err
-	}
+func readKeyed(r *http.Request, body []byte, operation string, parse parse) (idempotency.Request, error) {
 	if err := checkMediaType(r, body); err != nil {
 		return idempotency.Request{}, err
 	}
@@ -124,10 +135,10 @@ func (s *Server) readKeyed(
 // execute looks the key up, and then replays, refuses, waits or works. If another
 // request was faster, it starts over and finds that request's response.
 func (s *Server) execute(
-	ctx context.Context, r idempotency.Request, wait time.Duration, gone <-chan struct{},
+	ctx context.Context, r idempotency.Request, began time.Time, wait time.Duration, visit *visit,
 ) (idempotency.Answer, idempotency.State, error) {
-	began, begun := time.Now(), false // begun: by this request or by another with the key
-	var waited *idempotency.Found     // what another request found that waited for the same
+	begun := false                // by this request or by another with the key
+	var waited *idempotency.Found // what another request found that waited for the same
 	for range roundsMax {
 		// This reads without a lock. It only selects the branch; the claim is the INSERT or
 		// UPDATE in work, which at most one of two equal requests succeeds in.
@@ -151,7 +162,8 @@ func (s *Server) execute(
 			err = s.expired(found.ResourceID)
 		case idempotency.InFlight:
 			again := false
-			if waited, again = s.waitFor(ctx, r, began.Add(wait), gone); again {
+			visit.place.leave()
+			if waited, again = s.waitFor(ctx, r, began.Add(wait), visit.gone); again {
 				continue
 			}
 			err = inProgress("The first request with this key is still in progress.", found.RetryAfter)
@@ -167,6 +179,7 @@ func (s *Server) execute(
 				}
 				break
 			}
+			visit.place.leave()
 			answer, err = s.work(ctx, r, found, until)
 			if errors.Is(err, idempotency.ErrTaken) || errors.Is(err, idempotency.ErrLeaseLost) {
 				begun = true

@@ -8,19 +8,28 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// tenantLimits limits the new work that a tenant may start in this process. Replays and
-// resumed work do not count, because a client that is discouraged from retrying may make
-// a second payment instead.
+// readsPerNew is how many times as many reads are allowed as new requests: they are cheaper, and a client that polls is no
+// flood. What one tenant's reads cost another is bounded by its share (admission).
+const readsPerNew = 100
+
+// tenantLimits limits what a tenant may start in this process: new work, and with another
+// limit reads. Replays and resumed work do not count, because a client that is discouraged
+// from retrying may make a second payment instead.
 type tenantLimits struct {
 	perSecond float64
+	detail    string
 	mu        sync.Mutex
 	tenants   map[string]*rate.Limiter
 }
 
 // newTenantLimits limits in memory, so each process allows the whole rate. A shared counter
 // would add a write to each request.
-func newTenantLimits(perSecond float64) tenantLimits {
-	return tenantLimits{perSecond: perSecond, tenants: map[string]*rate.Limiter{}}
+func newTenantLimits(perSecond float64, detail string) tenantLimits {
+	return tenantLimits{perSecond: perSecond, detail: detail, tenants: map[string]*rate.Limiter{}}
+}
+
+func newReadLimits(newPerSecond float64) tenantLimits {
+	return newTenantLimits(readsPerNew*newPerSecond, "Too many reads per second. Retry more slowly.")
 }
 
 // take admits one request, or returns a problem with the time to wait. A refused request
@@ -36,7 +45,7 @@ func (l *tenantLimits) take(tenantID string) error {
 	}
 	reservation.Cancel()
 	return &problem{
-		code: codeRateLimited, detail: "Too many new requests per second. Retry with the same key.",
+		code: codeRateLimited, detail: l.detail,
 		retryAfter: max(wait, time.Second),
 	}
 }

@@ -28,6 +28,7 @@ type visit struct {
 
 	requestID string // generated here: a client may send the same id with each retry
 	tenant    tenant // set by authenticated
+	place     place
 	gone      <-chan struct{}
 	routes    chi.Context
 }
@@ -81,7 +82,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		}
 		r = r.WithContext(ctx)
 		w.Header().Set("Request-Id", visit.requestID)
-		seen := &statusWriter{ResponseWriter: w}
+		seen := &statusWriter{ResponseWriter: w, place: &visit.place}
 		defer seen.linger(r) // after the metrics, which do not count it
 		defer func() {
 			if bug := recover(); bug != nil {
@@ -95,6 +96,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 					s.refuse(seen, r, errors.New("panic"))
 				}
 			}
+			visit.place.leave()
 			route, took := routeOf(r), time.Since(began)
 			describe(span, r, route, visit.requestID, seen)
 			span.End(nil)
@@ -166,6 +168,7 @@ func keyHash(r *http.Request) string {
 // response.
 type statusWriter struct {
 	http.ResponseWriter
+	place     *place
 	status    int
 	lingering bool
 }
@@ -173,6 +176,9 @@ type statusWriter struct {
 func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
+	}
+	if w.place.work != workPage { // What is left to do is in the hands of the client.
+		w.place.leave()
 	}
 	// The deadline starts here and not with the request, because the work may have taken
 	// long. A recorder in a test has no deadline, hence no check of the error.

@@ -164,8 +164,9 @@ var serviceTexts = map[string]problemText{
 			"request between retries.",
 	},
 	codeRateLimited: {
-		What: "Your tenant sends more new requests per second than the service allows. This request " +
-			"did nothing. Replays of finished requests are not limited.",
+		What: "Your tenant sends more new requests or reads per second than the service allows, or has too many " +
+			"requests waiting at the same time. This request did nothing. Replays of finished requests do not count " +
+			"as new.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After, and then at a " +
 			"lower rate.",
 	},

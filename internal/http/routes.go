@@ -12,8 +12,9 @@ type route struct {
 	parse     parse
 	handle    http.HandlerFunc // of all other routes
 
-	open    bool   // needs no API key
-	keyless string // the reason why a POST needs no Idempotency-Key
+	open     bool   // needs no API key
+	document bool   // open, and the same for everybody
+	keyless  string // the reason why a POST needs no Idempotency-Key
 }
 
 // part is what one resource adds to the API. Each resource declares its part in its own

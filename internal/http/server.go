@@ -2,8 +2,10 @@ package http
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"sort"
 	"strconv"
 	"strings"
@@ -51,7 +53,7 @@ type Options struct {
 	Within     time.Duration      // the time one request may take; shorter than the lease
 	DrainDelay time.Duration      // how long requests are still accepted at shutdown, so that load balancers see it
 	Drain      time.Duration      // the time for requests in progress to finish after that
-	RateLimit  float64            // new requests per second and tenant; 0 is no limit
+	RateLimit  float64            // new requests per second and tenant, and a hundred times as many reads; 0 is no limit
 	Retention  time.Duration      // how long stored responses are replayed; printed on /docs/idempotency // part: docs
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
@@ -64,16 +66,18 @@ type Options struct {
 // Server is the public API. It has no state that a restart would lose: keys, leases and
 // responses are in the database, so any process can serve any retry.
 type Server struct {
-	o        Options
-	auth     *authenticator
-	limits   tenantLimits
-	waiters  *waiters
-	webhooks *inbox.Intake
-	unsigned atomic.Int64 // bytes of webhooks whose signature is not checked yet
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	handler  http.Handler
-	draining atomic.Bool
+	o         Options
+	auth      *authenticator
+	limits    tenantLimits // of new work
+	reads     tenantLimits
+	admission *admission
+	waiters   *waiters
+	webhooks  *inbox.Intake
+	unsigned  atomic.Int64 // bytes of webhooks whose signature is not checked yet
+	requests  *prometheus.CounterVec
+	seconds   *prometheus.HistogramVec
+	handler   http.Handler
+	draining  atomic.Bool
 
 	badSignatures prometheus.Counter
 }
@@ -88,11 +92,13 @@ func NewServer(o Options) *Server {
 	}
 	f := promauto.With(o.Metrics)
 	s := &Server{
-		o:        o,
-		auth:     newAuthenticator(o.Pool, atLeastASecond(o.Within)),
-		limits:   newTenantLimits(o.RateLimit),
-		waiters:  newWaiters(),
-		webhooks: inbox.NewIntake(o.Pool),
+		o:         o,
+		auth:      newAuthenticator(o.Pool, atLeastASecond(o.Within)),
+		limits:    newTenantLimits(o.RateLimit, "Too many new requests per second. Retry with the same key."),
+		reads:     newReadLimits(o.RateLimit),
+		admission: newAdmission(sharesFor(o.Pool.Conns(), runtime.GOMAXPROCS(0))),
+		waiters:   newWaiters(),
+		webhooks:  inbox.NewIntake(o.Pool),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
 			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_http_request_seconds",
@@ -128,7 +134,10 @@ func (s *Server) mux() http.Handler {
 		if route.operation != "" {
 			handle = s.keyed(route.operation, route.parse)
 		}
-		if !route.open {
+		switch {
+		case route.document:
+			handle = s.document(handle)
+		case !route.open:
 			if route.method == http.MethodGet && strings.HasSuffix(route.pattern, "}") {
 				handle = s.withoutQuery(handle)
 			}
@@ -144,8 +153,8 @@ func (s *Server) mux() http.Handler {
 		}
 		allowed[route.pattern] = append(allowed[route.pattern], route.method)
 	}
-	r.NotFound(s.unrouted)
-	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+	r.NotFound(s.document(s.unrouted))
+	r.MethodNotAllowed(s.document(func(w http.ResponseWriter, r *http.Request) {
 		var methods []string
 		for pattern, list := range allowed {
 			if matches(pattern, r.URL.EscapedPath()) { // like the router: an encoded slash is no separator
@@ -157,7 +166,7 @@ func (s *Server) mux() http.Handler {
 			code: codeMethodNotAllowed, detail: "The resource does not support this method.",
 			allow: strings.Join(methods, ", "),
 		})
-	})
+	}))
 	return s.observed(r)
 }
 
@@ -201,7 +210,7 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t, err := s.auth.authenticate(r)
 		if err != nil {
-			s.refuse(w, r, err)
+			s.refuseStranger(w, r, err)
 			return
 		}
 		visitOf(r).tenant = t
@@ -213,6 +222,40 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 			ctx, cancel := s.bounded(r.Context(), 0)
 			defer cancel()
 			r = r.WithContext(ctx)
+			err := s.admit(ctx, r, workRead)
+			if err == nil {
+				err = s.reads.take(t.id)
+			}
+			if err != nil {
+				s.refuse(w, r, err)
+				return
+			}
+		}
+		next(w, r)
+	}
+}
+
+// refuseStranger refuses a request that nothing proves to be from a client of ours, when it is its turn. An error of the
+// database says nothing about the client, and everybody gets it at once.
+func (s *Server) refuseStranger(w http.ResponseWriter, r *http.Request, why error) {
+	if refused := (*problem)(nil); errors.As(why, &refused) {
+		ctx, cancel := s.bounded(r.Context(), 0)
+		defer cancel()
+		if err := s.admit(ctx, r, workRefuse); err != nil {
+			why = err
+		}
+	}
+	s.refuse(w, r, why)
+}
+
+// document is for what anybody may read, and for paths that do not exist.
+func (s *Server) document(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := s.bounded(r.Context(), 0)
+		defer cancel()
+		if err := s.admit(ctx, r, workPage); err != nil {
+			s.refuse(w, r, err)
+			return
 		}
 		next(w, r)
 	}

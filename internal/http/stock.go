@@ -22,7 +22,17 @@ func (s *Server) stockRoutes() []route {
 // setStock needs no Idempotency-Key and ignores one: the number is absolute, so a retry
 // changes nothing.
 func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
-	sku, available, err := stockRequest(w, r)
+	body, err := readBody(w, r, bodyMax)
+	ctx, cancel := s.bounded(r.Context(), 0)
+	defer cancel()
+	if err == nil {
+		err = s.admit(ctx, r, workRead)
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	sku, available, err := stockRequest(r, body)
 	// It writes, so it counts against the rate limit like a POST. The request is checked
 	// first: one that is refused has cost nothing.
 	if err == nil {
@@ -32,18 +42,12 @@ func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	ctx, cancel := s.bounded(r.Context(), 0)
-	defer cancel()
 	stock, err := s.o.Checkouts.SetStock(ctx, tenantOf(r).id, sku, available)
 	s.show(w, r, stock, err)
 }
 
 // stockRequest makes the same checks in the same order as readKeyed, without the key.
-func stockRequest(w http.ResponseWriter, r *http.Request) (sku string, available int64, err error) {
-	body, err := readBody(w, r, bodyMax)
-	if err != nil {
-		return "", 0, err
-	}
+func stockRequest(r *http.Request, body []byte) (sku string, available int64, err error) {
 	if err := checkMediaType(r, body); err != nil {
 		return "", 0, err
 	}

@@ -52,9 +52,10 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		s.refuse(w, r, err)
+		s.refuseStranger(w, r, err)
 		return
 	}
+	visitOf(r).place.leave()
 	event, err := stripe.ReadWebhook(body)
 	if err != nil {
 		s.refuse(w, r, &problem{code: codeInvalidRequest, detail: "The body is not an event."})
@@ -104,6 +105,11 @@ func (s *Server) readSigned(w http.ResponseWriter, r *http.Request) ([]byte, err
 	r.Body = unsigned
 	body, err := readBody(w, r, webhookMax)
 	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.bounded(r.Context(), 0)
+	defer cancel()
+	if err := s.admit(ctx, r, workWebhook); err != nil {
 		return nil, err
 	}
 	// The signature covers the raw bytes, so it is checked before anything is decoded.

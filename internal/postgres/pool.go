@@ -259,6 +259,9 @@ func (p *Pool) Stat() (sum Stat) {
 // such a value seals it, and who reads it opens it. It may be nil, and is used all the same.
 func (p *Pool) Box() *sealed.Box { return p.box }
 
+// Conns is how many connections there are for statements that do not go in batches.
+func (p *Pool) Conns() int { return int(p.pgx.Config().MaxConns) }
+
 // Raw is pgx's pool, for tests and tools that need SQL of their own. The linter forbids it to the service, whose SQL is
 // all in db/queries.
 func (p *Pool) Raw() *pgxpool.Pool { return p.pgx }
