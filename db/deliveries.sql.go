@@ -121,9 +121,9 @@ WITH RECURSIVE head AS (
         SELECT q.tenant_id, q.event_id, q.leased_until
         FROM webhook_deliveries q
         WHERE q.tenant_id = ready.tenant_id AND q.status = 'pending' AND q.leased_until < statement_timestamp()
-        ORDER BY q.leased_until LIMIT $4
+        ORDER BY q.leased_until LIMIT least($5::int, $4)
         FOR NO KEY UPDATE SKIP LOCKED) d
-    ORDER BY d.leased_until LIMIT $4
+    ORDER BY row_number() OVER (PARTITION BY d.tenant_id ORDER BY d.leased_until), d.leased_until LIMIT $4
 )
 UPDATE webhook_deliveries e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1
@@ -137,6 +137,7 @@ type DeliveryLeaseParams struct {
 	Busy      []string
 	Among     []string
 	LimitRows int32
+	PerTenant int32
 }
 
 type DeliveryLeaseRow struct {
@@ -149,16 +150,17 @@ type DeliveryLeaseRow struct {
 	Secret     []byte
 }
 
-// Leases deliveries that are due, oldest first. It skips deliveries of disabled endpoints and of tenants to whom this
-// process is sending (busy), and all but those of some tenants, unless these are none (among); however many are skipped,
-// only the head of a tenant's queue is read to skip it. The time limit is the statement's own, which an index can be
-// searched for: deliveries that are due later are not read either.
+// Leases deliveries that are due, oldest first, and the second of a tenant after the first of each. It skips deliveries
+// of disabled endpoints and of tenants to whom this process is sending (busy), and all but those of some tenants, unless
+// these are none (among); however many are skipped, only the head of a tenant's queue is read to skip it. The time limit
+// is the statement's own, which an index can be searched for: deliveries that are due later are not read either.
 func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([]DeliveryLeaseRow, error) {
 	rows, err := q.db.Query(ctx, DeliveryLease,
 		arg.Lease,
 		arg.Busy,
 		arg.Among,
 		arg.LimitRows,
+		arg.PerTenant,
 	)
 	if err != nil {
 		return nil, err

@@ -16,10 +16,10 @@ FROM webhook_endpoints e
 WHERE e.tenant_id = @tenant_id AND e.disabled_at IS NULL;
 
 -- name: DeliveryLease :many
--- Leases deliveries that are due, oldest first. It skips deliveries of disabled endpoints and of tenants to whom this
--- process is sending (busy), and all but those of some tenants, unless these are none (among); however many are skipped,
--- only the head of a tenant's queue is read to skip it. The time limit is the statement's own, which an index can be
--- searched for: deliveries that are due later are not read either.
+-- Leases deliveries that are due, oldest first, and the second of a tenant after the first of each. It skips deliveries
+-- of disabled endpoints and of tenants to whom this process is sending (busy), and all but those of some tenants, unless
+-- these are none (among); however many are skipped, only the head of a tenant's queue is read to skip it. The time limit
+-- is the statement's own, which an index can be searched for: deliveries that are due later are not read either.
 WITH RECURSIVE head AS (
     (SELECT d.tenant_id, d.leased_until
      FROM webhook_deliveries d
@@ -47,9 +47,9 @@ WITH RECURSIVE head AS (
         SELECT q.tenant_id, q.event_id, q.leased_until
         FROM webhook_deliveries q
         WHERE q.tenant_id = ready.tenant_id AND q.status = 'pending' AND q.leased_until < statement_timestamp()
-        ORDER BY q.leased_until LIMIT @limit_rows
+        ORDER BY q.leased_until LIMIT least(@per_tenant::int, @limit_rows)
         FOR NO KEY UPDATE SKIP LOCKED) d
-    ORDER BY d.leased_until LIMIT @limit_rows
+    ORDER BY row_number() OVER (PARTITION BY d.tenant_id ORDER BY d.leased_until), d.leased_until LIMIT @limit_rows
 )
 UPDATE webhook_deliveries e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + @lease::interval, attempts = e.attempts + 1

@@ -31,6 +31,9 @@ func CheckURL(ctx context.Context, endpoint string, allowPrivate bool) error {
 		return errors.New("a webhook's URL must begin with https://")
 	}
 	host := u.Hostname()
+	if name := "." + strings.ToLower(strings.TrimSuffix(host, ".")); strings.HasSuffix(name, ".localhost") { // RFC 6761
+		return fmt.Errorf("a tenant's webhooks are sent to public addresses only, and %s is this machine", host)
+	}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return checkPublic(host, ip)
 	}

@@ -24,6 +24,7 @@ func TestCheckURL(t *testing.T) {
 	}
 	for _, url := range []string{
 		"http://1.1.1.1/", "https://127.0.0.1/", "https://[::1]/", "https://[::ffff:10.0.0.1]/", "https://localhost/",
+		"https://LocalHost./", "https://a.localhost/",
 		"https://169.254.169.254/", "https://[fe80::1%25eth0]/",
 		"https://2130706433/", "https://0x7f000001/", "https://0x7f.1/", "https://0177.0.0.1/", "https://127.1/",
 		"https://127.0.0.1./", "https://017700000001/",

@@ -22,7 +22,7 @@ type lanes struct {
 func (l *lanes) prompt() db.DeliveryLeaseParams {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}, Among: []string{}}
+	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}, Among: []string{}, PerTenant: perTenantMax}
 	room := inFlightMax + l.turned
 	for tenantID, sending := range l.sending {
 		room -= sending
@@ -33,22 +33,22 @@ func (l *lanes) prompt() db.DeliveryLeaseParams {
 			p.Busy = append(p.Busy, tenantID)
 		}
 	}
-	p.LimitRows = int32(max(0, min(room, perTenantMax)))
+	p.LimitRows = int32(max(0, room))
 	return p
 }
 
-// slowOnes leases one delivery for a slow tenant. No rows: there is no such tenant, or their connections are in use.
+// slowOnes leases one delivery for each slow tenant. No rows: there is no such tenant, or their connections are in use.
 func (l *lanes) slowOnes() db.DeliveryLeaseParams {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}}
+	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}, PerTenant: 1}
 	for tenantID := range l.slow {
 		if l.sending[tenantID] == 0 {
 			p.Among = append(p.Among, tenantID)
 		}
 	}
-	if len(p.Among) > 0 && l.turned < slowMax {
-		p.LimitRows = 1
+	if len(p.Among) > 0 {
+		p.LimitRows = int32(max(0, slowMax-l.turned))
 	}
 	return p
 }

@@ -32,7 +32,7 @@ func TestLanes(t *testing.T) {
 
 		pass(slowAfter)
 		p := l.prompt()
-		require.EqualValues(t, perTenantMax, p.LimitRows, "they wait on others")
+		require.EqualValues(t, inFlightMax, p.LimitRows, "they wait on others")
 		require.ElementsMatch(t, []string{"hangs_0", "hangs_1", "hangs_2", "hangs_3"}, p.Busy)
 		require.Zero(t, l.slowOnes().LimitRows, "all of them are being sent to")
 
@@ -41,7 +41,8 @@ func TestLanes(t *testing.T) {
 		}
 		ends = nil
 		p = l.slowOnes()
-		require.EqualValues(t, 1, p.LimitRows)
+		require.EqualValues(t, 1, p.PerTenant)
+		require.EqualValues(t, slowMax, p.LimitRows)
 		require.Len(t, p.Among, 4)
 		require.Len(t, l.prompt().Busy, 4, "they have no part of the connections of the others")
 
@@ -58,7 +59,7 @@ func TestLanes(t *testing.T) {
 			ends = append(ends, end)
 		}
 		require.Zero(t, l.slowOnes().LimitRows, "the slow ones have used up theirs")
-		require.EqualValues(t, perTenantMax, l.prompt().LimitRows)
+		require.EqualValues(t, inFlightMax, l.prompt().LimitRows)
 		for _, end := range ends {
 			end()
 		}

@@ -156,7 +156,7 @@ func TestBatches(t *testing.T) {
 		}
 		leased, err := pool.DeliveryLease(
 			t.Context(),
-			db.DeliveryLeaseParams{Lease: time.Minute, Busy: []string{}, Among: []string{}, LimitRows: batch},
+			db.DeliveryLeaseParams{Lease: time.Minute, Busy: []string{}, Among: []string{}, PerTenant: batch, LimitRows: batch},
 		)
 		require.NoError(t, err)
 		require.Len(t, leased, batch)

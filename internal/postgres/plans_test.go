@@ -118,7 +118,7 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 	backlog("well", "now() - interval '1 minute'", 3)
 	lease := func(busy, among string, rows int) (read int) {
 		t.Helper()
-		read, plan := explained(t, pool, generic, db.DeliveryLease, "EXECUTE s('1 minute', '"+busy+"', '"+among+"', 8)")
+		read, plan := explained(t, pool, generic, db.DeliveryLease, "EXECUTE s('1 minute', '"+busy+"', '"+among+"', 8, 8)")
 		first, _, _ := strings.Cut(plan, "\n")
 		require.Contains(t, first, fmt.Sprintf("rows=%d loops=1)", rows), plan)
 		require.Less(t, read, 300, plan)

@@ -38,8 +38,8 @@ const deliveryRows = `
 	  acme       due       pending    -4h           1         .         -5h         .            .
 	  acme       failed    failed     .             9         -1h       -5h         500          timeout
 	  acme       leased    failed     .             9         -2h       -6h         503          .
-	  acme:eu    pending   pending    -3h           1         .         -5h         .            .
-	  acme:eu    due       pending    -5h           1         .         -5h         .            .
+	  acme:eu    pending   pending    -5h           1         .         -5h         .            .
+	  acme:eu    due       pending    -6h           1         .         -5h         .            .
 	  acme:eu    due_2     pending    -2h           1         .         -5h         .            .
 	  acme:eu    failed    failed     .             9         -4h       -9h         404          refused
 	  acme:eu    failed_2  failed     .             9         -6h       -8h         .            refused
@@ -56,7 +56,7 @@ func TestQueriesOfDeliveries(t *testing.T) {
 	t.Parallel()
 	lease := func(limit int32, busy ...string) any {
 		return db.DeliveryLeaseParams{Lease: time.Minute, Busy: append([]string{}, busy...), Among: []string{},
-			LimitRows: limit}
+			PerTenant: 8, LimitRows: limit}
 	}
 	checkQueries(t, deliveryRows, []queryCase{
 		{rule: "CountsThoseOfEndpoints", query: q.SecretsSealedBy, first: `
@@ -112,8 +112,25 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			row EventID=due Body=b LeaseToken=8 Attempts=2 Url=https://acme:eu.example
 				Secret=secret_secret_secret_sec
 			changes webhook_deliveries/due: attempts=2 lease_token=8 leased_until=now+1m`},
+		{rule: "TakesSoManyOfATenant", query: q.DeliveryLease, with: db.DeliveryLeaseParams{Lease: time.Minute,
+			Busy: []string{"busy"}, Among: []string{}, PerTenant: 1, LimitRows: 9}, any: true, want: `
+			row EventID=due Body=b LeaseToken=8 Attempts=2 Url=https://acme:eu.example
+				Secret=secret_secret_secret_sec
+			row twin EventID=due Body=b LeaseToken=8 Attempts=2 Url=https://acme.example
+				Secret=secret_secret_secret_sec
+			changes webhook_deliveries/due: attempts=2 lease_token=8 leased_until=now+1m
+			changes webhook_deliveries/twin/due: attempts=2 lease_token=8 leased_until=now+1m`},
+		{rule: "TakesOneOfEachTenantFirst", query: q.DeliveryLease, with: lease(2, "busy"), any: true, want: `
+			row EventID=due Body=b LeaseToken=8 Attempts=2 Url=https://acme:eu.example
+				Secret=secret_secret_secret_sec
+			row twin EventID=due Body=b LeaseToken=8 Attempts=2 Url=https://acme.example
+				Secret=secret_secret_secret_sec
+			changes webhook_deliveries/due: attempts=2 lease_token=8 leased_until=now+1m
+			changes webhook_deliveries/twin/due: attempts=2 lease_token=8 leased_until=now+1m
+			locks webhook_deliveries/pending
+			locks webhook_deliveries/twin/pending`},
 		{rule: "TakesThoseOfSomeTenants", query: q.DeliveryLease, with: db.DeliveryLeaseParams{Lease: time.Minute,
-			Busy: []string{"busy"}, Among: []string{"busy", "acme"}, LimitRows: 9}, any: true, want: `
+			Busy: []string{"busy"}, Among: []string{"busy", "acme"}, PerTenant: 8, LimitRows: 9}, any: true, want: `
 			row twin EventID=due Body=b LeaseToken=8 Attempts=2 Url=https://acme.example
 				Secret=secret_secret_secret_sec
 			row twin EventID=pending Body=b LeaseToken=8 Attempts=2 Url=https://acme.example

@@ -35,7 +35,7 @@ const (
 func (s *site) paysThrough(ctx context.Context, o outage) (seen string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	const before, each = 20, 15
+	before, each := 20, s.form(15, 150)
 	orders := make([]string, before+each*payersAtOnce)
 	for i := range orders {
 		object, err := s.victim.must(ctx, http.StatusCreated, "POST", "/v1/orders", fmt.Sprint("order-", i), smallOrder)

@@ -36,6 +36,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./mutants -catalogue":             {"mutants", "go run -C proof ./mutants -catalogue\n"},
 	"go run -C proof ./mutants -changed":               {"mutants", "go run -C proof ./mutants -changed -most 600 "},
 	"go run -C proof ./attack":                         {"attack", "go run -C proof ./attack\n"},
+	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
 	"go test -C stripesim ./...":                       {"test", "go_test -C stripesim -count=1 ./...\n"},
@@ -119,6 +120,7 @@ var inTest = map[string]struct{ dir, test string }{
 var startsCI = []string{
 	".ci/run",
 	`CHAOS_SEEDS="7 11 13" DURATION=10m .ci/run long_chaos`,
+	".ci/run long_attack",
 	".ci/run all_mutants",
 	"DEPTH=24 .ci/run protocol",
 	"FUZZTIME=10m .ci/run fuzz",
