@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -215,16 +216,7 @@ func TestAdmission(t *testing.T) {
 // TestEveryRequestTakesItsTurn: no route lets a request in before those that wait, but the probes.
 func TestEveryRequestTakesItsTurn(t *testing.T) {
 	t.Parallel()
-	pool, err := postgres.Open(t.Context(), "postgres://a@127.0.0.1:1/a", postgres.Options{})
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	s := NewServer(Options{
-		Pool: pool, Operations: registered(), WebhookSecrets: []string{"whsec_a"},
-		Checkouts: new(checkout.Service),  // part: checkouts
-		Disputes:  new(disputes.Service),  // part: disputes
-		History:   new(keyhistory.Reader), // part: history
-		Feed:      new(outbox.Feed),       // part: events
-	})
+	s := newTestServer(t, nil)
 	const key = "payonce_a_b"
 	s.auth.known[keyDigest(sha256.Sum256([]byte(key)))] = knownKey{
 		tenant: tenant{id: "ten_a", macs: newMACs(nil)}, until: time.Now().Add(time.Hour),
@@ -236,17 +228,7 @@ func TestEveryRequestTakesItsTurn(t *testing.T) {
 			c.lines[i].taken, c.lines[i].waiting = 1000, make([]chan struct{}, waitersMax)
 		}
 	}
-	status := func(method, path, key string, body string) int {
-		r := httptest.NewRequest(method, path, strings.NewReader(body))
-		r.Header.Set("Content-Type", contentJSON)
-		r.Header.Set("Stripe-Signature", signatureOfNow())
-		if key != "" {
-			r.Header.Set("Authorization", "Bearer "+key)
-		}
-		w := httptest.NewRecorder()
-		s.Handler().ServeHTTP(w, r)
-		return w.Code
-	}
+	status := s.status
 	for _, route := range s.servedRoutes() {
 		path := strings.NewReplacer("{", "", "}", "").Replace(route.pattern)
 		switch {
@@ -273,6 +255,36 @@ func TestEveryRequestTakesItsTurn(t *testing.T) {
 	lines[workWebhook] = line{}
 	require.Equal(t, http.StatusBadRequest, status("POST", "/v1/webhooks/stripe", "", "{}"))
 	require.Equal(t, http.StatusServiceUnavailable, status("DELETE", "/v1/orders", "", ""))
+}
+
+// testServer is a server without a database.
+type testServer struct{ *Server }
+
+func newTestServer(t *testing.T, log *slog.Logger) testServer {
+	t.Helper()
+	pool, err := postgres.Open(t.Context(), "postgres://a@127.0.0.1:1/a", postgres.Options{})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return testServer{NewServer(Options{
+		Pool: pool, Operations: registered(), WebhookSecrets: []string{"whsec_a"}, Log: log,
+		Checkouts: new(checkout.Service),  // part: checkouts
+		Disputes:  new(disputes.Service),  // part: disputes
+		History:   new(keyhistory.Reader), // part: history
+		Feed:      new(outbox.Feed),       // part: events
+	})}
+}
+
+// status is that of the response to a request.
+func (s testServer) status(method, path, key string, body string) int {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", contentJSON)
+	r.Header.Set("Stripe-Signature", signatureOfNow())
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w.Code
 }
 
 // signatureOfNow could be right: only the body can tell.

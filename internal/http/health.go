@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"example.com/payonce/internal/idempotency"
@@ -38,9 +39,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readinessTimeout)
-	defer cancel()
-	switch err := s.o.Pool.Ping(ctx); {
+	switch err := s.ready.ask(); {
 	case err != nil:
 		s.refuse(w, r, &problem{
 			code: codeUnavailable, detail: "The database is unavailable.", retryAfter: time.Second,
@@ -50,4 +49,41 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 			Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`),
 		})
 	}
+}
+
+// readiness asks the database one question for all probes that come while it is answered: however many ask, it is as if
+// one did.
+type readiness struct {
+	ping func(context.Context) error
+
+	mu    sync.Mutex
+	asked *readinessAnswer // nil: no question is under way
+}
+
+type readinessAnswer struct {
+	known chan struct{} // closed when err is set
+	err   error
+}
+
+// ask returns within readinessTimeout. The context is of no probe, because the answer is for others, too.
+func (r *readiness) ask() error {
+	r.mu.Lock()
+	a, first := r.asked, r.asked == nil
+	if first {
+		a = &readinessAnswer{known: make(chan struct{})}
+		r.asked = a
+	}
+	r.mu.Unlock()
+	if !first {
+		<-a.known
+		return a.err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readinessTimeout)
+	defer cancel()
+	err := r.ping(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.err, r.asked = err, nil
+	close(a.known)
+	return err
 }

@@ -102,7 +102,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 			span.End(nil)
 			s.requests.WithLabelValues(method(r), route, strconv.Itoa(seen.status)).Inc()
 			s.seconds.WithLabelValues(method(r), route).Observe(took.Seconds())
-			if !s.o.Log.Enabled(ctx, slog.LevelInfo) {
+			if !s.o.Log.Enabled(ctx, slog.LevelInfo) || !s.logs.allow("request", seen.status) {
 				return
 			}
 			line := []slog.Attr{

@@ -199,7 +199,7 @@ func (Answers) Problem(err error, requestID string) idempotency.Answer {
 // refuse responds with the problem for an error.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
-	if p.code == codeInternal || p.code == codeUnavailable {
+	if p.code == codeInternal || p.code == codeUnavailable && s.logs.allow("request failed", http.StatusServiceUnavailable) {
 		s.o.Log.ErrorContext(r.Context(), "request failed",
 			"request_id", visitOf(r).requestID, "route", routeOf(r), "code", p.code, "error", err.Error())
 	}

@@ -71,6 +71,8 @@ type Server struct {
 	limits    tenantLimits // of new work
 	reads     tenantLimits
 	admission *admission
+	logs      *logLines
+	ready     *readiness
 	waiters   *waiters
 	webhooks  *inbox.Intake
 	unsigned  atomic.Int64 // bytes of webhooks whose signature is not checked yet
@@ -97,6 +99,8 @@ func NewServer(o Options) *Server {
 		limits:    newTenantLimits(o.RateLimit, "Too many new requests per second. Retry with the same key."),
 		reads:     newReadLimits(o.RateLimit),
 		admission: newAdmission(sharesFor(o.Pool.Conns(), runtime.GOMAXPROCS(0))),
+		logs:      newLogLines(o.Log),
+		ready:     &readiness{ping: o.Pool.Ping},
 		waiters:   newWaiters(),
 		webhooks:  inbox.NewIntake(o.Pool),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",

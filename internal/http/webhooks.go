@@ -46,7 +46,9 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	body, err := s.readSigned(w, r)
 	if errors.Is(err, stripe.ErrBadWebhook) {
 		s.badSignatures.Inc()
-		s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
+		if s.logs.allow("webhook refused", http.StatusBadRequest) {
+			s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
+		}
 		err = &problem{
 			code: codeInvalidSignature, detail: "The signature does not match the body, or is older than five minutes.",
 		}
