@@ -223,22 +223,24 @@ func (q *Queries) InboxReap(ctx context.Context, arg InboxReapParams) (int64, er
 
 const InboxReceive = `-- name: InboxReceive :many
 INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
-SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload),
+SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, e.payload_sha256,
     nullif(e.traceparent, '')
 FROM (SELECT unnest($1::text[]) AS consumer, unnest($2::text[]) AS event_id,
         unnest($3::text[]) AS type, unnest($4::text[]) AS object_id,
-        unnest($5::bytea[]) AS payload, unnest($6::text[]) AS traceparent) e
+        unnest($5::bytea[]) AS payload, unnest($6::bytea[]) AS payload_sha256,
+        unnest($7::text[]) AS traceparent) e
 ON CONFLICT (consumer, event_id) DO NOTHING
 RETURNING consumer, event_id
 `
 
 type InboxReceiveParams struct {
-	Consumers    []string
-	EventIds     []string
-	Types        []string
-	ObjectIds    []string
-	Payloads     [][]byte
-	Traceparents []string
+	Consumers      []string
+	EventIds       []string
+	Types          []string
+	ObjectIds      []string
+	Payloads       [][]byte
+	PayloadSha256s [][]byte
+	Traceparents   []string
 }
 
 type InboxReceiveRow struct {
@@ -256,6 +258,7 @@ func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) ([]I
 		arg.Types,
 		arg.ObjectIds,
 		arg.Payloads,
+		arg.PayloadSha256s,
 		arg.Traceparents,
 	)
 	if err != nil {

@@ -568,6 +568,9 @@ type InvariantOrderPaidOnceRow struct {
 // second check, for the day on which the first was dropped. They read whole tables and take no lock: for audits and
 // tests, not for requests.
 //
+// Those about responses judge what is plain as it stands. The database cannot read what is sealed, so their caller opens
+// it, page by page, and hands it back: with opened bodies such a query judges these, and without any the plain ones.
+//
 // The time limits leave room for a lease of a minute and for the loops' own periods.
 // I1: an order is paid by at most one payment, and a PaymentIntent pays one payment.
 func (q *Queries) InvariantOrderPaidOnce(ctx context.Context) ([]InvariantOrderPaidOnceRow, error) {
@@ -778,11 +781,24 @@ func (q *Queries) InvariantRefundsAddUp(ctx context.Context) ([]InvariantRefunds
 }
 
 const InvariantResponseAgrees = `-- name: InvariantResponseAgrees :many
+WITH opened AS MATERIALIZED (
+    SELECT o.tenant_id, o.key, o.body
+    FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key,
+              unnest($3::bytea[]) AS body
+          LIMIT cardinality($2::text[])) o
+), k AS (
+    SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status, readable_json(k.answer_body)->>'status' AS said
+    FROM idempotency_keys k
+    WHERE coalesce(cardinality($2::text[]), 0) = 0 AND coalesce(sealed_by(k.answer_body), '') = ''
+    UNION ALL
+    SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status, readable_json(o.body)->>'status'
+    FROM opened o
+    JOIN idempotency_keys k ON k.tenant_id = o.tenant_id AND k.key = o.key
+)
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
     concat(a.operation, ' responded ', a.answer_status, ', body says ', a.said, ', ',
         coalesce(a.is_now, 'nothing exists'))::text AS detail
-FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status,
-          readable_json(k.answer_body)->>'status' AS said,
+FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status, k.said,
           CASE k.operation
               WHEN 'create_payment' THEN (SELECT 'payment is ' || p.status FROM payments p
                   WHERE p.tenant_id = k.tenant_id AND p.id = k.resource_id)
@@ -793,7 +809,7 @@ FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status,
               WHEN 'create_checkout' THEN (SELECT 'checkout is ' || c.status FROM checkouts c -- part: checkouts
                   WHERE c.tenant_id = k.tenant_id AND c.id = k.resource_id) -- part: checkouts
           END AS is_now
-      FROM idempotency_keys k
+      FROM k
       WHERE k.operation IN ('create_payment', 'cancel_payment', 'cancel_order'
           , 'create_checkout' -- part: checkouts
           , 'create_order', 'create_refund')) a
@@ -809,6 +825,12 @@ WHERE (a.answer_status >= 400 AND a.said IS DISTINCT FROM a.answer_status::text)
         ELSE false END
 `
 
+type InvariantResponseAgreesParams struct {
+	TenantIds []string
+	Keys      []string
+	Bodies    [][]byte
+}
+
 type InvariantResponseAgreesRow struct {
 	Subject string
 	Detail  string
@@ -816,8 +838,8 @@ type InvariantResponseAgreesRow struct {
 
 // I2: a success is not stored as a failure, nor a failure as a success: the status of a response, the status that its
 // body names, and how the object ended are the same story. Operations of one's own answer as they like.
-func (q *Queries) InvariantResponseAgrees(ctx context.Context) ([]InvariantResponseAgreesRow, error) {
-	rows, err := q.db.Query(ctx, InvariantResponseAgrees)
+func (q *Queries) InvariantResponseAgrees(ctx context.Context, arg InvariantResponseAgreesParams) ([]InvariantResponseAgreesRow, error) {
+	rows, err := q.db.Query(ctx, InvariantResponseAgrees, arg.TenantIds, arg.Keys, arg.Bodies)
 	if err != nil {
 		return nil, err
 	}
@@ -837,15 +859,37 @@ func (q *Queries) InvariantResponseAgrees(ctx context.Context) ([]InvariantRespo
 }
 
 const InvariantResponseIsComplete = `-- name: InvariantResponseIsComplete :many
+WITH opened AS MATERIALIZED (
+    SELECT o.tenant_id, o.key, o.body
+    FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key,
+              unnest($3::bytea[]) AS body
+          LIMIT cardinality($2::text[])) o
+), k AS (
+    SELECT k.tenant_id, k.resource_id, k.finished_at, k.answer_dropped_at, k.answer_version, k.answer_status,
+        k.answer_headers, k.answer_body AS body
+    FROM idempotency_keys k
+    WHERE coalesce(cardinality($2::text[]), 0) = 0 AND coalesce(sealed_by(k.answer_body), '') = ''
+    UNION ALL
+    SELECT k.tenant_id, k.resource_id, k.finished_at, k.answer_dropped_at, k.answer_version, k.answer_status,
+        k.answer_headers, o.body
+    FROM opened o
+    JOIN idempotency_keys k ON k.tenant_id = o.tenant_id AND k.key = o.key
+)
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
     concat('answer version ', k.answer_version, ', status ', k.answer_status)::text AS detail
-FROM idempotency_keys k
+FROM k
 WHERE k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
   AND NOT coalesce(k.answer_version = 1
     AND k.answer_status BETWEEN 200 AND 499 AND k.answer_status <> 202
     AND starts_with(encode(k.answer_headers, 'escape'), 'Content-Type: ')
-    AND readable_json(k.answer_body) IS NOT NULL, false)
+    AND readable_json(k.body) IS NOT NULL, false)
 `
+
+type InvariantResponseIsCompleteParams struct {
+	TenantIds []string
+	Keys      []string
+	Bodies    [][]byte
+}
 
 type InvariantResponseIsCompleteRow struct {
 	Subject string
@@ -853,8 +897,8 @@ type InvariantResponseIsCompleteRow struct {
 }
 
 // I3: a finished key has a complete response that this program can repeat, or is a tombstone.
-func (q *Queries) InvariantResponseIsComplete(ctx context.Context) ([]InvariantResponseIsCompleteRow, error) {
-	rows, err := q.db.Query(ctx, InvariantResponseIsComplete)
+func (q *Queries) InvariantResponseIsComplete(ctx context.Context, arg InvariantResponseIsCompleteParams) ([]InvariantResponseIsCompleteRow, error) {
+	rows, err := q.db.Query(ctx, InvariantResponseIsComplete, arg.TenantIds, arg.Keys, arg.Bodies)
 	if err != nil {
 		return nil, err
 	}
@@ -910,14 +954,28 @@ func (q *Queries) InvariantSecretEndsWithItsPayment(ctx context.Context) ([]Inva
 }
 
 const InvariantSuccessIsKept = `-- name: InvariantSuccessIsKept :many
+WITH opened AS MATERIALIZED (
+    SELECT o.tenant_id, o.key, o.body
+    FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key,
+              unnest($3::bytea[]) AS body
+          LIMIT cardinality($2::text[])) o
+), a AS (
+    SELECT k.tenant_id, k.resource_id, readable_json(k.answer_body) AS answer
+    FROM idempotency_keys k
+    WHERE coalesce(cardinality($2::text[]), 0) = 0 AND coalesce(sealed_by(k.answer_body), '') = ''
+      AND k.operation = 'create_payment' AND k.answer_status = 201
+    UNION ALL
+    SELECT k.tenant_id, k.resource_id, readable_json(o.body)
+    FROM opened o
+    JOIN idempotency_keys k ON k.tenant_id = o.tenant_id AND k.key = o.key
+    WHERE k.operation = 'create_payment' AND k.answer_status = 201
+)
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
     CASE WHEN a.answer IS NULL
         THEN concat('the response cannot be read, payment is ', coalesce(p.status::text, 'missing'))
         ELSE concat('response says paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', payment is ',
             coalesce(p.status::text, 'missing')) END::text AS detail
-FROM (SELECT k.tenant_id, k.resource_id, readable_json(k.answer_body) AS answer
-      FROM idempotency_keys k
-      WHERE k.operation = 'create_payment' AND k.answer_status = 201) a
+FROM a
 LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.id = a.resource_id
 WHERE p.id IS NULL
    OR p.status <> 'succeeded'
@@ -927,14 +985,20 @@ WHERE p.id IS NULL
    OR p.intent_id IS DISTINCT FROM a.answer->'stripe'->>'payment_intent'
 `
 
+type InvariantSuccessIsKeptParams struct {
+	TenantIds []string
+	Keys      []string
+	Bodies    [][]byte
+}
+
 type InvariantSuccessIsKeptRow struct {
 	Subject string
 	Detail  string
 }
 
 // I2: a payment whose response was a success exists, succeeded, and matches the response.
-func (q *Queries) InvariantSuccessIsKept(ctx context.Context) ([]InvariantSuccessIsKeptRow, error) {
-	rows, err := q.db.Query(ctx, InvariantSuccessIsKept)
+func (q *Queries) InvariantSuccessIsKept(ctx context.Context, arg InvariantSuccessIsKeptParams) ([]InvariantSuccessIsKeptRow, error) {
+	rows, err := q.db.Query(ctx, InvariantSuccessIsKept, arg.TenantIds, arg.Keys, arg.Bodies)
 	if err != nil {
 		return nil, err
 	}
@@ -1176,6 +1240,52 @@ func (q *Queries) InvariantWebhookIsApplied(ctx context.Context) ([]InvariantWeb
 	for rows.Next() {
 		var i InvariantWebhookIsAppliedRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const SealedAnswers = `-- name: SealedAnswers :many
+SELECT k.tenant_id, k.key, k.resource_id, k.answer_body
+FROM idempotency_keys k
+WHERE (k.tenant_id, k.key) > ($1::text, $2::text) AND sealed_by(k.answer_body) <> ''
+ORDER BY k.tenant_id, k.key LIMIT $3
+`
+
+type SealedAnswersParams struct {
+	AfterTenant string
+	AfterKey    string
+	LimitRows   int32
+}
+
+type SealedAnswersRow struct {
+	TenantID   string
+	Key        string
+	ResourceID string
+	AnswerBody []byte
+}
+
+// Sealed responses in the order of their keys, from the one that follows after_key, with what they are about.
+func (q *Queries) SealedAnswers(ctx context.Context, arg SealedAnswersParams) ([]SealedAnswersRow, error) {
+	rows, err := q.db.Query(ctx, SealedAnswers, arg.AfterTenant, arg.AfterKey, arg.LimitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SealedAnswersRow{}
+	for rows.Next() {
+		var i SealedAnswersRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.Key,
+			&i.ResourceID,
+			&i.AnswerBody,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

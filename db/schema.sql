@@ -229,6 +229,21 @@ BEGIN
         WHERE s.tenant_id = of_tenant AND s.checkout_id = of_checkout AND s.step = of_step AND s.status = 'done');
 END $function$;
 
+CREATE FUNCTION key_only_resealed(before record, after record)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+BEGIN
+    IF before IS NOT DISTINCT FROM after OR NOT only_resealed(before.request, after.request)
+        OR NOT only_resealed(before.answer_body, after.answer_body) THEN
+        RETURN false;
+    END IF;
+    after.request := before.request;
+    after.answer_body := before.answer_body;
+    RETURN before IS NOT DISTINCT FROM after;
+END $function$;
+
 CREATE FUNCTION lock_checkout_in_progress()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -501,7 +516,7 @@ CREATE TABLE idempotency_keys (
     answer_body         bytea,
     answer_dropped_at   timestamptz,
     CONSTRAINT idempotency_keys_pkey PRIMARY KEY (tenant_id, key),
-    CONSTRAINT answer_fits CHECK (length(answer_body) <= 1048576),
+    CONSTRAINT answer_fits CHECK (plain_length(answer_body) <= 1048576),
     CONSTRAINT answer_is_final CHECK (answer_status IS NULL OR answer_status >= 200 AND answer_status <= 499
         AND answer_status <> 202),
     CONSTRAINT fingerprint_is_sha256 CHECK (length(fingerprint) = 32),
@@ -521,8 +536,8 @@ CREATE INDEX idempotency_keys_unfinished ON idempotency_keys (next_attempt_at) W
 CREATE TRIGGER finished_is_final AFTER UPDATE ON idempotency_keys FOR EACH ROW
     WHEN (old.finished_at IS NOT NULL AND NOT (new.answer_dropped_at IS NOT NULL AND old.answer_dropped_at IS NULL
         AND new.recovery_point = old.recovery_point AND new.lease_token = old.lease_token
-        AND new.finished_at = old.finished_at))
-    EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped');
+        AND new.finished_at = old.finished_at) AND NOT key_only_resealed(old.*, new.*))
+    EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped, or sealed anew');
 CREATE TRIGGER key_request_is_immutable AFTER UPDATE OF tenant_id, key, operation, fingerprint,
     resource_id ON idempotency_keys FOR EACH ROW
     WHEN (new.tenant_id IS DISTINCT FROM old.tenant_id OR new.key IS DISTINCT FROM old.key

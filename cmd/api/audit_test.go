@@ -124,6 +124,27 @@ func TestAudit(t *testing.T) {
 		require.Zero(t, status)
 	})
 
+	t.Run("CouldNotRunWithoutTheDataKey", func(t *testing.T) {
+		out, errs, status := audit(t, nil, "DATA_KEY="+world.OtherDataKey)
+		require.Equal(t, 2, status, out+errs)
+		for _, check := range []string{"I2", "I2b", "I3"} {
+			require.Regexp(t, `(?m)^`+check+`  not completed\n +.*DATA_KEY has no key with the id `+
+				w.Box(world.DataKey).KeyIDs()[0], out)
+		}
+		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
+		require.Contains(t, errs, "DATA_KEY has no key")
+	})
+
+	t.Run("FindsASealedAnswerThatWasChanged", func(t *testing.T) {
+		answer := w.Text("SELECT encode(answer_body, 'hex') FROM idempotency_keys WHERE key = 'paid'")
+		w.Exec("UPDATE idempotency_keys SET answer_body = overlay(answer_body PLACING '\\x0000' FROM 60) WHERE key = 'paid'")
+		out, errs, status := audit(t, nil)
+		require.Equal(t, 1, status, out+errs)
+		require.Regexp(t, `(?m)^I3  ten_\w+ pay_\w+\n +the value was changed after it was sealed`, out)
+		require.Regexp(t, `(?m)^I2 .* ok$`, out)
+		w.Exec("UPDATE idempotency_keys SET answer_body = decode($1, 'hex') WHERE key = 'paid'", answer)
+	})
+
 	t.Run("ReportsAnInfiniteTimeAndAllOtherChecks", func(t *testing.T) {
 		created := w.Text("SELECT created_at FROM payments WHERE idempotency_key = 'paid'")
 		w.Exec("UPDATE payments SET created_at = 'infinity' WHERE idempotency_key = 'paid'")

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/sealed"
 	"example.com/payonce/testkit/world"
 )
@@ -54,7 +53,7 @@ func TestSecretsOfTenantsAreSealed(t *testing.T) {
 	with := tenantOf(t, command([]string{"tenant", "create", "with"}))
 	secret := stored(with.ID)
 	require.Equal(t, w.Box(world.DataKey).SealedBy(), sealed.KeyID(secret))
-	opened, err := w.Box(world.DataKey).Open(httpapi.FingerprintSecretOf(with.ID), secret)
+	opened, err := w.Box(world.DataKey).Open(sealed.FingerprintSecret(with.ID), secret)
 	require.NoError(t, err)
 	require.Len(t, opened, 32)
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"example.com/payonce/internal/erasure"
-	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 )
 
 // tenantEraseCustomer prints what it has erased, or what keeps it from that. The reference is printed nowhere: what a
@@ -37,7 +37,7 @@ func tenantEraseCustomer(ctx context.Context, cli cli, args []string) error {
 		if err != nil {
 			return fmt.Errorf("read the tenant's secret: %w", err)
 		}
-		secret, err := pool.Box().Open(httpapi.FingerprintSecretOf(tenantID), stored)
+		secret, err := pool.Box().Open(sealed.FingerprintSecret(tenantID), stored)
 		if err != nil {
 			return fmt.Errorf("the secret of %s: %w", tenantID, err)
 		}

@@ -154,7 +154,9 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 		{"a card number in a value of the wrong type", cardInAValue, nil},
 		{"a card number in metadata", cardInMetadata, nil},
 		{"the operators' token", operatorsToken, nil},
-		{"a tenant's webhook secret", tenantsSecret, []string{"webhook_endpoints.secret"}},
+		{"a tenant's webhook secret", tenantsSecret, nil},
+		{"a tenant's fingerprint secret", world.FingerprintSecret, nil},
+		{"the data key", world.DataKey, nil},
 		{"a tenant's webhook secret, encoded", base64.StdEncoding.EncodeToString([]byte(tenantsSecret)), nil},
 		{"a password in a tenant's URL", passwordInAnURL, []string{"webhook_endpoints.url"}},
 	}
@@ -162,6 +164,16 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 		secrets = append(secrets, secret{"the database's password", password, nil})
 	}
 	kept := w.Columns()
+	for _, column := range []string{
+		"idempotency_keys.request", "idempotency_keys.answer_body", "tenants.fingerprint_secret", "webhook_endpoints.secret",
+	} {
+		table, name, _ := strings.Cut(column, ".")
+		require.Zero(t, w.Count("SELECT count(*) FROM "+table+" WHERE sealed_by("+name+") = ''"), "%s is not sealed", column)
+		require.Positive(t, w.Count("SELECT count("+name+") FROM "+table), "%s is empty", column)
+	}
+	for _, a := range shown { // what is stored under a key is nowhere as it was sent
+		require.False(t, len(a) > 2 && strings.Contains(kept["idempotency_keys.answer_body"], a))
+	}
 	require.Greater(t, len(kept), 100, "the columns were not found")
 	require.Contains(t, traces.received(), "stripe confirm", "the traces were not found")
 	var found []string

@@ -17,6 +17,7 @@ import (
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 )
 
 // tenantCommands are for the operator of the service: no route creates a tenant or an API key.
@@ -49,7 +50,7 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		return pool.InTx(ctx, func(q *db.Queries) error {
 			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0],
-				FingerprintSecret: pool.Box().Seal(httpapi.FingerprintSecretOf(id), secret)}); err != nil {
+				FingerprintSecret: pool.Box().Seal(sealed.FingerprintSecret(id), secret)}); err != nil {
 				return fmt.Errorf("create the tenant: %w", err)
 			}
 			key, _, err := newAPIKey(ctx, q, db.APIKeyCreateParams{TenantID: id})

@@ -53,9 +53,9 @@ type tenant struct {
 }
 
 // createTenant uses the command that an operator would use.
-func createTenant(ctx context.Context, program, dsn string) (t tenant, err error) {
+func createTenant(ctx context.Context, program, dsn, dataKey string) (t tenant, err error) {
 	create := exec.CommandContext(ctx, program, "tenant", "create", "demo")
-	create.Env = []string{"DATABASE_URL=" + dsn}
+	create.Env = []string{"DATABASE_URL=" + dsn, "DATA_KEY=" + dataKey}
 	var stderr bytes.Buffer
 	create.Stderr = &stderr
 	out, err := create.Output()

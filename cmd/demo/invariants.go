@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/stripesim"
 )
 
@@ -176,7 +177,11 @@ func (s *system) readResponses(ctx context.Context, r *records) error {
 	for rows.Next() {
 		var key string
 		var a storedResponse
-		if err := rows.Scan(&key, &a.status, &a.body, &a.expired); err != nil {
+		var stored []byte
+		if err := rows.Scan(&key, &a.status, &stored, &a.expired); err != nil {
+			return err
+		}
+		if a.body, err = s.pool.Box().Open(sealed.Answer(s.tenant.ID, key), stored); err != nil {
 			return err
 		}
 		r.responses[key] = a

@@ -20,10 +20,11 @@ type options struct {
 	simulator string   // URL of the Stripe simulator's admin port
 	apiKey    string
 	database  string
+	dataKey   string // of the API, which has sealed what is in the database
 }
 
 func parse(args []string, getenv func(string) string, stderr io.Writer) (options, error) {
-	o := options{database: getenv("DATABASE_URL")}
+	o := options{database: getenv("DATABASE_URL"), dataKey: getenv("DATA_KEY")}
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&o.serve, "serve", false,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/devpg"
 	"example.com/payonce/testkit/process"
@@ -58,11 +60,12 @@ type system struct {
 	console    *console // nil: without -serve
 	dsn        string   // with the role of the server's URL
 	service    string   // as the service
+	dataKey    string   // of the API
 }
 
 // startLocal starts a system on this machine.
 func startLocal(ctx context.Context, o options, out *printer) (_ *system, err error) {
-	s := &system{began: time.Now(), nonce: randomHex(2)}
+	s := &system{began: time.Now(), nonce: randomHex(2), dataKey: newDataKey()}
 	if s.Stage, err = process.NewStage("payonce-demo"); err != nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func startLocal(ctx context.Context, o options, out *printer) (_ *system, err er
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}
-	if s.tenant, err = createTenant(ctx, program, s.service); err != nil {
+	if s.tenant, err = createTenant(ctx, program, s.service, s.dataKey); err != nil {
 		return nil, err
 	}
 	if err := s.startStripe(out); err != nil {
@@ -103,7 +106,7 @@ func startLocal(ctx context.Context, o options, out *printer) (_ *system, err er
 func connectRemote(ctx context.Context, o options, out *printer) (_ *system, err error) {
 	s := &system{
 		Stage: &process.Stage{}, began: time.Now(), nonce: randomHex(2),
-		stripe: newStripe(o.simulator), tenant: tenant{APIKey: o.apiKey},
+		stripe: newStripe(o.simulator), tenant: tenant{APIKey: o.apiKey}, dataKey: o.dataKey,
 	}
 	defer func() {
 		if err != nil {
@@ -131,7 +134,7 @@ func connectRemote(ctx context.Context, o options, out *printer) (_ *system, err
 		if err != nil {
 			return nil, err
 		}
-		if s.tenant, err = createTenant(ctx, program, s.dsn); err != nil {
+		if s.tenant, err = createTenant(ctx, program, s.dsn, s.dataKey); err != nil {
 			return nil, err
 		}
 		out.fact("Tenant", "%s, created for this run in DATABASE_URL", s.tenant.ID)
@@ -173,7 +176,11 @@ func (s *system) startDatabase(ctx context.Context, named string, out *printer) 
 }
 
 func (s *system) open(ctx context.Context) (*postgres.Pool, error) {
-	pool, err := postgres.Open(ctx, s.dsn, postgres.Options{Name: sessionName, MaxConn: 2})
+	box, err := sealed.New(s.dataKey)
+	if err != nil {
+		return nil, fmt.Errorf("DATA_KEY %w", err)
+	}
+	pool, err := postgres.Open(ctx, s.dsn, postgres.Options{Name: sessionName, MaxConn: 2, Box: box})
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL is %w", err)
 	}
@@ -230,6 +237,7 @@ func (s *system) startProcesses(ctx context.Context, program string, out *printe
 		p.Child.Env = []string{
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir,
 			"DATABASE_URL=" + s.service,
+			"DATA_KEY=" + s.dataKey,
 			"STRIPE_API_BASE=" + s.stripe.api,
 			"STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
 			"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
@@ -271,6 +279,12 @@ func (s *system) stopAll() error {
 func (s *system) processAt(d *endpoint) *apiProcess {
 	i := slices.IndexFunc(s.processes, func(p *apiProcess) bool { return &p.endpoint == d })
 	return s.processes[i]
+}
+
+func newDataKey() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return base64.StdEncoding.EncodeToString(b)
 }
 
 func randomHex(bytes int) string {

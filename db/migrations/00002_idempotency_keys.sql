@@ -25,6 +25,20 @@ EXCEPTION WHEN data_exception OR program_limit_exceeded THEN -- not UTF-8, not J
 END $$;
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+-- Whether a change of a key only seals its request or its response anew, and changes nothing else of the row.
+CREATE FUNCTION key_only_resealed(before record, after record) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF before IS NOT DISTINCT FROM after OR NOT only_resealed(before.request, after.request)
+        OR NOT only_resealed(before.answer_body, after.answer_body) THEN
+        RETURN false;
+    END IF;
+    after.request := before.request;
+    after.answer_body := before.answer_body;
+    RETURN before IS NOT DISTINCT FROM after;
+END $$;
+-- +goose StatementEnd
+
 -- A tenant's idempotency key has one row: the claim while the operation runs, the response once the operation has
 -- finished, a tombstone when the response has expired. Package idempotency writes the row; so do the three payment
 -- phases (payments.sql), which check the same fencing token. The reaper drops responses and, years later, deletes
@@ -43,6 +57,7 @@ CREATE TABLE idempotency_keys (
     fingerprint         bytea       NOT NULL,
     resource_id         text COLLATE "C" NOT NULL,
     -- The validated request, encoded again: the input of the completer. Null for a payment, whose row has all of it.
+    -- Sealed, if there is a DATA_KEY; so is the body of the response.
     request             bytea,
     request_id          text        NOT NULL, -- the first request's Request-Id, which a stored problem repeats
     traceparent         text,                 -- the first request's W3C trace context, which a takeover links to
@@ -79,7 +94,7 @@ CREATE TABLE idempotency_keys (
                 = CASE WHEN answer_dropped_at IS NULL THEN 4 ELSE 0 END)),
     CONSTRAINT answer_is_final CHECK (
         answer_status IS NULL OR (answer_status BETWEEN 200 AND 499 AND answer_status <> 202)),
-    CONSTRAINT answer_fits CHECK (length(answer_body) <= 1048576),
+    CONSTRAINT answer_fits CHECK (plain_length(answer_body) <= 1048576),
     CONSTRAINT finished_is_not_parked CHECK (finished_at IS NULL OR parked_at IS NULL)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
@@ -100,8 +115,9 @@ CREATE INDEX idempotency_keys_tombstones ON idempotency_keys (answer_dropped_at)
 CREATE TRIGGER finished_is_final AFTER UPDATE ON idempotency_keys FOR EACH ROW
     WHEN (OLD.finished_at IS NOT NULL AND NOT (NEW.answer_dropped_at IS NOT NULL AND OLD.answer_dropped_at IS NULL
         AND (NEW.recovery_point, NEW.lease_token, NEW.finished_at)
-          = (OLD.recovery_point, OLD.lease_token, OLD.finished_at)))
-    EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped');
+          = (OLD.recovery_point, OLD.lease_token, OLD.finished_at))
+        AND NOT key_only_resealed(OLD, NEW))
+    EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped, or sealed anew');
 CREATE TRIGGER key_request_is_immutable AFTER UPDATE OF tenant_id, key, operation, fingerprint, resource_id
     ON idempotency_keys FOR EACH ROW
     WHEN ((NEW.tenant_id, NEW.key, NEW.operation, NEW.fingerprint, NEW.resource_id)
@@ -117,5 +133,6 @@ CREATE TRIGGER unfinished_is_never_deleted AFTER DELETE ON idempotency_keys FOR 
 
 -- +goose Down
 DROP TABLE idempotency_keys;
+DROP FUNCTION key_only_resealed;
 DROP FUNCTION readable_json;
 DROP FUNCTION all_or_nothing;

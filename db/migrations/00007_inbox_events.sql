@@ -19,6 +19,7 @@ CREATE TABLE inbox_events (
     object_id      text COLLATE "C", -- the sender's object, where known: finds the webhooks of a payment
     -- A webhook contains the whole PaymentIntent with its client secret. The commit that applies an event drops the
     -- payload and keeps its digest, to compare with the sender's own record. Null: applied, or applied on arrival.
+    -- Sealed, if there is a DATA_KEY; the digest is that of what is in it.
     payload        bytea,
     payload_sha256 bytea,
     traceparent    text,

@@ -3,11 +3,12 @@
 -- events must be sorted: two statements that inserted the same events in different orders could deadlock. An empty
 -- object id or traceparent is stored as null.
 INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
-SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload),
+SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, e.payload_sha256,
     nullif(e.traceparent, '')
 FROM (SELECT unnest(@consumers::text[]) AS consumer, unnest(@event_ids::text[]) AS event_id,
         unnest(@types::text[]) AS type, unnest(@object_ids::text[]) AS object_id,
-        unnest(@payloads::bytea[]) AS payload, unnest(@traceparents::text[]) AS traceparent) e
+        unnest(@payloads::bytea[]) AS payload, unnest(@payload_sha256s::bytea[]) AS payload_sha256,
+        unnest(@traceparents::text[]) AS traceparent) e
 ON CONFLICT (consumer, event_id) DO NOTHING
 RETURNING consumer, event_id;
 

@@ -3,6 +3,9 @@
 -- second check, for the day on which the first was dropped. They read whole tables and take no lock: for audits and
 -- tests, not for requests.
 --
+-- Those about responses judge what is plain as it stands. The database cannot read what is sealed, so their caller opens
+-- it, page by page, and hands it back: with opened bodies such a query judges these, and without any the plain ones.
+--
 -- The time limits leave room for a lease of a minute and for the loops' own periods.
 
 -- name: InvariantOrderPaidOnce :many
@@ -42,16 +45,37 @@ FROM payments p
 JOIN payments q ON q.charge_id = p.charge_id AND (q.tenant_id, q.id) <> (p.tenant_id, p.id)
 WHERE p.status = 'succeeded' AND (q.status = 'succeeded' OR q.intent_id IS DISTINCT FROM p.intent_id);
 
+-- name: SealedAnswers :many
+-- Sealed responses in the order of their keys, from the one that follows after_key, with what they are about.
+SELECT k.tenant_id, k.key, k.resource_id, k.answer_body
+FROM idempotency_keys k
+WHERE (k.tenant_id, k.key) > (@after_tenant::text, @after_key::text) AND sealed_by(k.answer_body) <> ''
+ORDER BY k.tenant_id, k.key LIMIT @limit_rows;
+
 -- name: InvariantSuccessIsKept :many
 -- I2: a payment whose response was a success exists, succeeded, and matches the response.
+WITH opened AS MATERIALIZED (
+    SELECT o.*
+    FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
+              unnest(@bodies::bytea[]) AS body
+          LIMIT cardinality(@keys::text[])) o
+), a AS (
+    SELECT k.tenant_id, k.resource_id, readable_json(k.answer_body) AS answer
+    FROM idempotency_keys k
+    WHERE coalesce(cardinality(@keys::text[]), 0) = 0 AND coalesce(sealed_by(k.answer_body), '') = ''
+      AND k.operation = 'create_payment' AND k.answer_status = 201
+    UNION ALL
+    SELECT k.tenant_id, k.resource_id, readable_json(o.body)
+    FROM opened o
+    JOIN idempotency_keys k ON k.tenant_id = o.tenant_id AND k.key = o.key
+    WHERE k.operation = 'create_payment' AND k.answer_status = 201
+)
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
     CASE WHEN a.answer IS NULL
         THEN concat('the response cannot be read, payment is ', coalesce(p.status::text, 'missing'))
         ELSE concat('response says paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', payment is ',
             coalesce(p.status::text, 'missing')) END::text AS detail
-FROM (SELECT k.tenant_id, k.resource_id, readable_json(k.answer_body) AS answer
-      FROM idempotency_keys k
-      WHERE k.operation = 'create_payment' AND k.answer_status = 201) a
+FROM a
 LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.id = a.resource_id
 WHERE p.id IS NULL
    OR p.status <> 'succeeded'
@@ -63,11 +87,24 @@ WHERE p.id IS NULL
 -- name: InvariantResponseAgrees :many
 -- I2: a success is not stored as a failure, nor a failure as a success: the status of a response, the status that its
 -- body names, and how the object ended are the same story. Operations of one's own answer as they like.
+WITH opened AS MATERIALIZED (
+    SELECT o.*
+    FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
+              unnest(@bodies::bytea[]) AS body
+          LIMIT cardinality(@keys::text[])) o
+), k AS (
+    SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status, readable_json(k.answer_body)->>'status' AS said
+    FROM idempotency_keys k
+    WHERE coalesce(cardinality(@keys::text[]), 0) = 0 AND coalesce(sealed_by(k.answer_body), '') = ''
+    UNION ALL
+    SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status, readable_json(o.body)->>'status'
+    FROM opened o
+    JOIN idempotency_keys k ON k.tenant_id = o.tenant_id AND k.key = o.key
+)
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
     concat(a.operation, ' responded ', a.answer_status, ', body says ', a.said, ', ',
         coalesce(a.is_now, 'nothing exists'))::text AS detail
-FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status,
-          readable_json(k.answer_body)->>'status' AS said,
+FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status, k.said,
           CASE k.operation
               WHEN 'create_payment' THEN (SELECT 'payment is ' || p.status FROM payments p
                   WHERE p.tenant_id = k.tenant_id AND p.id = k.resource_id)
@@ -78,7 +115,7 @@ FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status,
               WHEN 'create_checkout' THEN (SELECT 'checkout is ' || c.status FROM checkouts c -- part: checkouts
                   WHERE c.tenant_id = k.tenant_id AND c.id = k.resource_id) -- part: checkouts
           END AS is_now
-      FROM idempotency_keys k
+      FROM k
       WHERE k.operation IN ('create_payment', 'cancel_payment', 'cancel_order'
           , 'create_checkout' -- part: checkouts
           , 'create_order', 'create_refund')) a
@@ -95,14 +132,30 @@ WHERE (a.answer_status >= 400 AND a.said IS DISTINCT FROM a.answer_status::text)
 
 -- name: InvariantResponseIsComplete :many
 -- I3: a finished key has a complete response that this program can repeat, or is a tombstone.
+WITH opened AS MATERIALIZED (
+    SELECT o.*
+    FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
+              unnest(@bodies::bytea[]) AS body
+          LIMIT cardinality(@keys::text[])) o
+), k AS (
+    SELECT k.tenant_id, k.resource_id, k.finished_at, k.answer_dropped_at, k.answer_version, k.answer_status,
+        k.answer_headers, k.answer_body AS body
+    FROM idempotency_keys k
+    WHERE coalesce(cardinality(@keys::text[]), 0) = 0 AND coalesce(sealed_by(k.answer_body), '') = ''
+    UNION ALL
+    SELECT k.tenant_id, k.resource_id, k.finished_at, k.answer_dropped_at, k.answer_version, k.answer_status,
+        k.answer_headers, o.body
+    FROM opened o
+    JOIN idempotency_keys k ON k.tenant_id = o.tenant_id AND k.key = o.key
+)
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
     concat('answer version ', k.answer_version, ', status ', k.answer_status)::text AS detail
-FROM idempotency_keys k
+FROM k
 WHERE k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
   AND NOT coalesce(k.answer_version = 1
     AND k.answer_status BETWEEN 200 AND 499 AND k.answer_status <> 202
     AND starts_with(encode(k.answer_headers, 'escape'), 'Content-Type: ')
-    AND readable_json(k.answer_body) IS NOT NULL, false);
+    AND readable_json(k.body) IS NOT NULL, false);
 
 -- name: InvariantKeyServesOneRequest :many
 -- I4: the payment of a key has that key. The request of the key is not stored beside it: it is the payment's order and

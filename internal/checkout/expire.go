@@ -117,8 +117,12 @@ func (f *failedLately) recent() []string {
 func (s *Service) expireCheckout(
 	ctx context.Context, q *db.Queries, due db.ReservationOverdueRow,
 ) (expired bool, err error) {
+	request, err := s.keys.OpenRequest(due.TenantID, due.IdempotencyKey, due.Request)
+	if err != nil {
+		return false, err
+	}
 	k := &saga{
-		row: db.Checkout{TenantID: due.TenantID, ID: due.ID}, request: idempotency.Decode[Request](due.Request),
+		row: db.Checkout{TenantID: due.TenantID, ID: due.ID}, request: idempotency.Decode[Request](request),
 	}
 	if k.row, k.steps, err = read(ctx, q, due.TenantID, due.ID); err != nil {
 		return false, err

@@ -2,6 +2,7 @@ package checkout_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"sync"
 	"testing"
@@ -24,8 +25,11 @@ func stocked(a *world.Attempt) {
 // endsWith checks the final response of the attempt's checkout: its code, its steps, and what is left of the stock.
 func endsWith(code, steps string, available int) func(a *world.Attempt) {
 	return func(a *world.Attempt) {
-		final := a.API.Post("/v1/checkouts", a.Key, twoTeas(a.Text(`SELECT convert_from(request, 'UTF8')::json ->>
-			'payment_method' FROM idempotency_keys WHERE key = $1`, a.Key)))
+		var sent struct {
+			PaymentMethod string `json:"payment_method"`
+		}
+		require.NoError(a, json.Unmarshal(a.StoredRequest(a.Key), &sent))
+		final := a.API.Post("/v1/checkouts", a.Key, twoTeas(sent.PaymentMethod))
 		require.Equal(a, code, final.Code(), final)
 		require.Equal(a, steps, sagaOf(a.TB, final).steps())
 		require.Equal(a, available, a.Count(`SELECT available FROM stock`))

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/erasure"
-	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/testkit/world"
 )
 
@@ -47,7 +47,7 @@ func (b *bundle) customer(reference string) erasure.Customer {
 	b.t.Helper()
 	stored, err := b.DB.ErasureSecret(b.t.Context(), b.Tenant.ID)
 	require.NoError(b.t, err)
-	secret, err := b.DB.Box().Open(httpapi.FingerprintSecretOf(b.Tenant.ID), stored)
+	secret, err := b.DB.Box().Open(sealed.FingerprintSecret(b.Tenant.ID), stored)
 	require.NoError(b.t, err)
 	return erasure.Customer{TenantID: b.Tenant.ID, Reference: reference, Secret: secret}
 }

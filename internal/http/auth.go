@@ -173,11 +173,6 @@ func (a *authenticator) refuse(hash keyDigest) {
 	a.refused[hash] = time.Now().Add(keyCached)
 }
 
-// FingerprintSecretOf is the place of the secret of a tenant's fingerprints.
-func FingerprintSecretOf(tenantID string) sealed.Place {
-	return sealed.Place{Table: "tenants", Column: "fingerprint_secret", Owner: tenantID}
-}
-
 // remember keeps a valid key in memory. It fails if the tenant's secret cannot be opened: with another one every retry
 // would be taken for another request.
 func (a *authenticator) remember(hash keyDigest, row *db.APIKeyAuthenticateRow) (tenant, error) {
@@ -195,7 +190,7 @@ func (a *authenticator) remember(hash keyDigest, row *db.APIKeyAuthenticateRow) 
 		if len(a.known) >= keysKnownMax {
 			a.forgetStale()
 		}
-		secret, err := a.box.Open(FingerprintSecretOf(row.ID), row.FingerprintSecret)
+		secret, err := a.box.Open(sealed.FingerprintSecret(row.ID), row.FingerprintSecret)
 		if err != nil {
 			return tenant{}, err
 		}

@@ -42,7 +42,7 @@ func (s *Store) BeginBehind(
 			if err := lock(q); err != nil {
 				return err
 			}
-			if err := n.insert(ctx, q); err != nil {
+			if err := s.insert(ctx, q, n, n.Point); err != nil {
 				return err
 			}
 			return fn(q)
@@ -75,13 +75,13 @@ func (s *Store) BeginFinished(
 	var answer Answer
 	c, err := s.begin(ctx, n, func() error {
 		return s.pool.InTx(ctx, func(q *db.Queries) (err error) {
-			if err = n.insertAt(ctx, q, started); err != nil {
+			if err = s.insert(ctx, q, n, started); err != nil {
 				return err
 			}
 			if answer, err = fn(q); err != nil {
 				return err
 			}
-			return finish(ctx, q, r.TenantID, r.Key, 1, answer)
+			return s.finish(ctx, q, r.TenantID, r.Key, 1, answer)
 		})
 	})
 	if err != nil {
@@ -97,12 +97,11 @@ func (s *Store) newClaim(r Request, resourceID, point string) New {
 	return New{Request: r, ResourceID: resourceID, Point: point, ClaimToken: uuid.New(), Lease: s.o.Lease}
 }
 
-func (n New) insert(ctx context.Context, q *db.Queries) error { return n.insertAt(ctx, q, n.Point) }
-
-func (n New) insertAt(ctx context.Context, q *db.Queries, point string) error {
+func (s *Store) insert(ctx context.Context, q *db.Queries, n New, point string) error {
 	_, err := q.KeyClaim(ctx, db.KeyClaimParams{
 		TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation,
-		Fingerprint: n.Request.Fingerprint, FingerprintVersion: FingerprintVersion, Request: n.Request.Body,
+		Fingerprint: n.Request.Fingerprint, FingerprintVersion: FingerprintVersion,
+		Request:    s.sealRequest(n.Request),
 		RequestID:  n.Request.RequestID,
 		ResourceID: n.ResourceID, RecoveryPoint: point, ClaimToken: n.ClaimToken, Lease: n.Lease,
 		Traceparent: tracing.Traceparent(ctx),
@@ -172,7 +171,10 @@ func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, erro
 		return nil, ErrTaken
 	}
 	s.o.Metrics.claimed(n.Request.Operation)
-	c := s.claimRead(row)
+	c, err := s.claimRead(row, n.Request)
+	if err != nil {
+		return nil, err
+	}
 	c.reached(row.RecoveryPoint)
 	return c, nil
 }

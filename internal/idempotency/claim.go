@@ -163,9 +163,11 @@ func (c *Claim) fenced(err error) error {
 	return err
 }
 
-func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
+// claimOf is a claim that was taken over. With an error it has no request, and can only be given back (unopened).
+func (s *Store) claimOf(row db.KeyTakeOverRow) (*Claim, error) {
+	request, err := s.OpenRequest(row.TenantID, row.Key, row.Request)
 	c := &Claim{
-		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request,
+		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: request,
 		RequestID: row.RequestID, ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts),
 		LeaseExpirations: int(row.LeaseExpirations),
 		Age:              time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint,
@@ -175,20 +177,22 @@ func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
 	if row.Traceparent != nil {
 		c.origin = *row.Traceparent
 	}
-	return c
+	return c, err
 }
 
-func (s *Store) claimRead(row db.KeyReadRow) *Claim {
-	c := &Claim{
-		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request,
+// claimRead is our own claim, which was read back.
+func (s *Store) claimRead(row db.KeyReadRow, r Request) (c *Claim, err error) {
+	c = &Claim{
+		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: r.Body,
 		RequestID:  row.RequestID,
 		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), point: row.RecoveryPoint,
 		since: time.Now(),
 	}
 	if row.FinishedAt != nil {
-		c.answer, _ = decodeAnswer(int(*row.AnswerVersion), int(*row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
+		c.answer, err = s.openAnswer(
+			row.TenantID, row.Key, *row.AnswerVersion, *row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)
 	}
-	return c
+	return c, err
 }
 
 // HashForLog is how a key appears in logs and traces: enough to find all lines of one key, not enough to send it.

@@ -57,14 +57,14 @@ func (c *Completer) RunOnce(ctx context.Context) (int, error) {
 	}
 	var wait sync.WaitGroup
 	for _, row := range due {
-		claim := c.store.claimOf(db.KeyTakeOverRow(row))
-		wait.Go(func() { c.complete(ctx, claim) })
+		claim, unopened := c.store.claimOf(db.KeyTakeOverRow(row))
+		wait.Go(func() { c.complete(ctx, claim, unopened) })
 	}
 	wait.Wait()
 	return len(due), nil
 }
 
-func (c *Completer) complete(ctx context.Context, claim *Claim) {
+func (c *Completer) complete(ctx context.Context, claim *Claim, unopened error) {
 	// A process that stops lets the item finish, although a kill would do no harm.
 	ctx = postgres.ForTenant(context.WithoutCancel(ctx), claim.TenantID)
 	ctx, cancel := context.WithTimeout(ctx, c.within)
@@ -85,6 +85,10 @@ func (c *Completer) complete(ctx context.Context, claim *Claim) {
 	}()
 	operation, ok := c.operations[claim.Operation]
 	switch {
+	case unopened != nil:
+		err = unopened
+		claim.unopened(ctx, err)
+		return
 	case !ok: // A newer version has it, so a process of that version must run it.
 		_ = claim.Yield(ctx, time.Minute, "this process does not have the operation")
 		return

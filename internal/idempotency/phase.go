@@ -52,7 +52,7 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 			if answer, err = fn(q); err != nil {
 				return err
 			}
-			return finish(ctx, q, c.TenantID, c.Key, c.Token, answer)
+			return c.store.finish(ctx, q, c.TenantID, c.Key, c.Token, answer)
 		})
 	})
 	if err == nil {
@@ -78,7 +78,7 @@ func (c *Claim) Statement(ctx context.Context, to string, fn func() error) error
 
 // FinishStatement is Finish as one SQL statement; fn gets the encoded answer.
 func (c *Claim) FinishStatement(ctx context.Context, answer Answer, fn func(a Encoded) error) error {
-	encoded, err := encode(answer)
+	encoded, err := c.store.sealAnswer(c.TenantID, c.Key, answer)
 	if err != nil {
 		return err
 	}
@@ -158,8 +158,8 @@ func rows(n int64, err error) error {
 	return err
 }
 
-func finish(ctx context.Context, q *db.Queries, tenantID, key string, token int64, a Answer) error {
-	e, err := encode(a)
+func (s *Store) finish(ctx context.Context, q *db.Queries, tenantID, key string, token int64, a Answer) error {
+	e, err := s.sealAnswer(tenantID, key, a)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func finish(ctx context.Context, q *db.Queries, tenantID, key string, token int6
 	return rows(n, err)
 }
 
-// Encoded is an answer as the row stores it.
+// Encoded is an answer as the row stores it: with its body sealed, if there is a key.
 type Encoded struct {
 	Version, Status int16
 	Headers, Body   []byte

@@ -154,7 +154,7 @@ func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 		f.State = Expired
 	default:
 		f.State = Replay
-		f.Answer, err = decodeAnswer(int(row.AnswerVersion), int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
+		f.Answer, err = s.openAnswer(r.TenantID, r.Key, row.AnswerVersion, row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)
 	}
 	return f, err
 }
@@ -188,7 +188,11 @@ func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error
 	if err != nil {
 		return nil, fmt.Errorf("take over the key: %w", postgres.ClassifyWriteError(err))
 	}
-	c := s.claimOf(row)
+	c, err := s.claimOf(row)
+	if err != nil {
+		c.unopened(ctx, err)
+		return nil, err
+	}
 	c.RequestID = r.RequestID // This request is the first to get the answer, so the answer contains its id.
 	s.o.Metrics.takeover(c)
 	tracing.Current(ctx).Link(c.origin)

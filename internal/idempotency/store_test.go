@@ -243,9 +243,9 @@ func TestEnqueue(t *testing.T) {
 			require.Equal(t, want, got)
 		}
 	}
-	answers(true)(idempotency.EnqueueNew(ctx, q, request("k"), "thing_k", "thing_recorded"))
-	answers(false)(idempotency.EnqueueNew(ctx, q, request("k"), "thing_k", "thing_recorded"))
-	require.NoError(t, idempotency.Enqueue(ctx, q, request("k"), "thing_k", "thing_recorded"))
+	answers(true)(r.store.EnqueueNew(ctx, q, request("k"), "thing_k", "thing_recorded"))
+	answers(false)(r.store.EnqueueNew(ctx, q, request("k"), "thing_k", "thing_recorded"))
+	require.NoError(t, r.store.Enqueue(ctx, q, request("k"), "thing_k", "thing_recorded"))
 	require.Equal(t, 1, r.count("attempts = 0 AND leased_until = '-infinity'"))
 	answers(true)(idempotency.TryExpedite(ctx, q, "ten_a", "k"))
 	answers(false)(idempotency.TryExpedite(ctx, q, "ten_a", "another"))
@@ -256,7 +256,7 @@ func TestEnqueue(t *testing.T) {
 	r.exec("ALTER TABLE idempotency_keys RENAME TO keys_away")
 	for want, do := range map[string]func() error{
 		"enqueue create_thing": func() error {
-			return idempotency.Enqueue(ctx, q, request("k"), "thing_k", "thing_recorded")
+			return r.store.Enqueue(ctx, q, request("k"), "thing_k", "thing_recorded")
 		},
 		"expedite a key": func() error { return idempotency.Expedite(ctx, q, "ten_a", "k") },
 		"retry a key now": func() error {

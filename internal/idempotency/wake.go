@@ -52,18 +52,20 @@ func RetryNow(ctx context.Context, q *db.Queries, tenantID, key string) (bool, e
 
 // Enqueue adds work that no client requested, under a key of our own, as a claim that waits for the completer. The key
 // contains a space, which no client's key can. Adding a key that exists does nothing.
-func Enqueue(ctx context.Context, q *db.Queries, r Request, resourceID, point string) error {
-	_, err := EnqueueNew(ctx, q, r, resourceID, point)
+func (s *Store) Enqueue(ctx context.Context, q *db.Queries, r Request, resourceID, point string) error {
+	_, err := s.EnqueueNew(ctx, q, r, resourceID, point)
 	return err
 }
 
 // EnqueueNew is Enqueue for a caller that counts what it begins: it reports whether the key was added.
-func EnqueueNew(ctx context.Context, q *db.Queries, r Request, resourceID, point string) (added bool, err error) {
+func (s *Store) EnqueueNew(
+	ctx context.Context, q *db.Queries, r Request, resourceID, point string,
+) (added bool, err error) {
 	sum := sha256.Sum256([]byte(r.Operation + " " + resourceID))
 	n, err := q.KeyEnqueue(ctx, db.KeyEnqueueParams{
 		TenantID: r.TenantID, Key: r.Key, Operation: r.Operation,
 		Fingerprint: sum[:], FingerprintVersion: FingerprintVersion,
-		Request: r.Body, RequestID: r.RequestID, ResourceID: resourceID, RecoveryPoint: point,
+		Request: s.sealRequest(r), RequestID: r.RequestID, ResourceID: resourceID, RecoveryPoint: point,
 		ClaimToken: uuid.New(), Traceparent: tracing.Traceparent(ctx),
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -97,7 +98,7 @@ func (c *Consumer) apply(ctx context.Context, m Message) (result string, err err
 				ctx,
 				db.InboxClaimParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID,
 					Subject: &m.Subject, Version: &m.Version, Traceparent: postgres.Nullable(m.Traceparent),
-					Payload: m.Body},
+					Payload: c.sealed(m)},
 			)
 			switch {
 			case errors.Is(err, postgres.ErrNoRows):
@@ -121,7 +122,7 @@ func (c *Consumer) store(ctx context.Context, m Message, cause error) error {
 	text := postgres.ErrorText(cause)
 	p := db.InboxStoreParams{
 		Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID, Subject: &m.Subject, Version: &m.Version,
-		Traceparent: postgres.Nullable(m.Traceparent), Park: park, Payload: m.Body, LastError: &text, Delay: backoff(1),
+		Traceparent: postgres.Nullable(m.Traceparent), Park: park, Payload: c.sealed(m), LastError: &text, Delay: backoff(1),
 	}
 	n, err := c.pool.InboxStore(ctx, p)
 	if err != nil {
@@ -141,6 +142,11 @@ func (c *Consumer) store(ctx context.Context, m Message, cause error) error {
 	}
 	c.metrics.events.WithLabelValues(c.name, result).Inc()
 	return nil
+}
+
+// sealed is the message's body as it is stored while it waits.
+func (c *Consumer) sealed(m Message) []byte {
+	return c.pool.Box().Seal(sealed.Payload(c.name, m.ID), m.Body)
 }
 
 func (m Message) event(consumer string) Event {

@@ -2,11 +2,13 @@ package inbox
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 )
 
 // intakeHeld is how many bytes of payloads may wait or be under way: some thousand events. Beyond it an event is
@@ -21,17 +23,20 @@ type Received struct {
 	ObjectID    string // the sender's object that it is about; may be empty
 	Payload     []byte
 	Traceparent *string
+
+	digest [sha256.Size]byte // of Payload, which is sealed when it is stored
 }
 
 // Intake stores events before their senders get a response. Those that arrive at the same time share a statement, its
 // round trip and its commit, which are most of the cost of storing an event (docs/performance.md).
 type Intake struct {
 	store *postgres.Batched[Received, struct{}]
+	box   *sealed.Box
 }
 
 // NewIntake returns an intake. It starts nothing.
 func NewIntake(pool *postgres.Pool) *Intake {
-	return &Intake{store: postgres.NewBatched(pool, storing)}
+	return &Intake{store: postgres.NewBatched(pool, storing), box: pool.Box()}
 }
 
 // Receive stores an event, and reports whether it was new. Once it returns nil the event will be applied or parked, and
@@ -41,6 +46,8 @@ func NewIntake(pool *postgres.Pool) *Intake {
 // object has been read. An attacker cannot reserve an id in advance: a webhook without Stripe's signature is rejected
 // before.
 func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error) {
+	e.digest = sha256.Sum256(e.Payload)
+	e.Payload = i.box.Seal(sealed.Payload(e.Consumer, e.ID), e.Payload)
 	_, err = i.store.Do(ctx, e)
 	if errors.Is(err, postgres.ErrNoRows) {
 		return false, nil
@@ -68,12 +75,13 @@ func store(ctx context.Context, q *db.Queries, events []Received, done func(int3
 	n := len(events)
 	p := db.InboxReceiveParams{
 		Consumers: make([]string, n), EventIds: make([]string, n), Types: make([]string, n),
-		ObjectIds: make([]string, n), Payloads: make([][]byte, n), Traceparents: make([]string, n),
+		ObjectIds: make([]string, n), Payloads: make([][]byte, n), PayloadSha256s: make([][]byte, n),
+		Traceparents: make([]string, n),
 	}
 	for i := range events {
 		e := &events[i]
 		p.Consumers[i], p.EventIds[i], p.Types[i], p.ObjectIds[i] = e.Consumer, e.ID, e.Type, e.ObjectID
-		p.Payloads[i] = e.Payload
+		p.Payloads[i], p.PayloadSha256s[i] = e.Payload, e.digest[:]
 		if e.Traceparent != nil {
 			p.Traceparents[i] = *e.Traceparent
 		}

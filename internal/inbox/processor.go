@@ -14,6 +14,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -141,8 +142,12 @@ func (p *Processor) settle(ctx context.Context, due []db.InboxDueRow) (settled i
 	events := map[string][]Event{} // by consumer
 	for _, row := range due {
 		if p.handlers[row.Consumer].Settled != nil && len(row.Payload) > 0 {
+			payload, err := p.pool.Box().Open(sealed.Payload(row.Consumer, row.EventID), row.Payload)
+			if err != nil {
+				continue // It is applied by itself, which fails, and that is recorded.
+			}
 			events[row.Consumer] = append(events[row.Consumer], Event{Consumer: row.Consumer, ID: row.EventID,
-				Type: row.Type, Payload: row.Payload, Traceparent: row.Traceparent, ReceivedAt: row.ReceivedAt})
+				Type: row.Type, Payload: payload, Traceparent: row.Traceparent, ReceivedAt: row.ReceivedAt})
 		}
 	}
 	var err error
@@ -217,9 +222,12 @@ func (p *Processor) apply(ctx context.Context, row db.InboxEvent) error {
 		return fmt.Errorf("%w: %d attempts", ErrPoison, row.Attempts-1)
 	}
 	handler, event := p.handlers[row.Consumer], eventOf(row)
+	var err error
+	if event.Payload, err = p.open(row); err != nil {
+		return err
+	}
 	var prepared any
 	if handler.Prepare != nil {
-		var err error
 		if prepared, err = handler.Prepare(ctx, event); err != nil {
 			return fmt.Errorf("prepare: %w", err)
 		}
@@ -236,6 +244,18 @@ func (p *Processor) apply(ctx context.Context, row db.InboxEvent) error {
 		}
 		return handler.Apply(ctx, q, event, prepared)
 	})
+}
+
+// open returns the payload of an event. Without its key the event waits: another process may have it.
+func (p *Processor) open(row db.InboxEvent) ([]byte, error) {
+	payload, err := p.pool.Box().Open(sealed.Payload(row.Consumer, row.EventID), row.Payload)
+	switch {
+	case errors.Is(err, sealed.ErrChanged):
+		return nil, fmt.Errorf("%w: %w", ErrPoison, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	return payload, nil
 }
 
 func (p *Processor) fail(ctx context.Context, row db.InboxEvent, cause error) (result string, err error) {

@@ -202,7 +202,7 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.API.Pay("k", b.API.Order(), "pm_card_visa").Status)
 		require.Equal(t, http.StatusNotFound, b.API.As(b.NewTenant()).Get("/v1/idempotency-keys/k").Status)
 		require.NoError(t, b.DB.InTx(t.Context(), func(q *db.Queries) error {
-			return idempotency.Enqueue(t.Context(), q,
+			return b.API.Keys.Enqueue(t.Context(), q,
 				idempotency.Request{TenantID: b.Tenant.ID, Key: "cancel_abandoned_intent pi_1",
 					Operation: payments.CancelAbandonedIntent}, "ord_1", "cancel_abandoned_begun")
 		}))

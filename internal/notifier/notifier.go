@@ -246,7 +246,7 @@ func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int,
 	}
 	req.Header.Set("Content-Type", "application/cloudevents+json; charset=utf-8")
 	req.Header.Set("User-Agent", "payonce")
-	secret, err := n.pool.Box().Open(SecretOf(d.TenantID), d.Secret)
+	secret, err := n.pool.Box().Open(sealed.WebhookSecret(d.TenantID), d.Secret)
 	if err != nil {
 		return 0, err
 	}
@@ -277,11 +277,6 @@ func Sign(h http.Header, secret []byte, id string, now time.Time, body []byte) {
 	h.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 }
 
-// SecretOf is the place of the secret with which a tenant's deliveries are signed.
-func SecretOf(tenantID string) sealed.Place {
-	return sealed.Place{Table: "webhook_endpoints", Column: "secret", Owner: tenantID}
-}
-
 // SetEndpoint sets the URL to which a tenant's events are sent from now on. secret is what
 // the tenant verifies the signature with: "whsec_" and base64. It accepts private addresses, which are refused when they
 // are dialled: CheckURL tells before.
@@ -293,7 +288,7 @@ func SetEndpoint(ctx context.Context, pool *postgres.Pool, tenantID, endpoint, s
 	if err != nil || len(key) < 24 || len(key) > 64 {
 		return errors.New(`a webhook's secret must be "whsec_" and 24 to 64 bytes in base64`)
 	}
-	key = pool.Box().Seal(SecretOf(tenantID), key)
+	key = pool.Box().Seal(sealed.WebhookSecret(tenantID), key)
 	if err := pool.EndpointSet(ctx, db.EndpointSetParams{TenantID: tenantID, Url: endpoint, Secret: key}); err != nil {
 		return fmt.Errorf("set the webhook endpoint of %s: %w", tenantID, err)
 	}

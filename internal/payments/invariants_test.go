@@ -72,6 +72,10 @@ func TestInvariants(t *testing.T) {
 		{"I3", "AnAnswerThatIsNoText", `UPDATE idempotency_keys SET answer_body = '\xff7b7d' WHERE key = 'refund'`},
 		{"I3", "AnAnswerThatNoTableCanHold",
 			`UPDATE idempotency_keys SET answer_body = '{"id":"\\u0000"}' WHERE key = 'refund'`},
+		{"I3", "ASealedAnswerThatWasChanged", "UPDATE idempotency_keys SET answer_body = " +
+			`overlay(answer_body PLACING '\x00' FROM octet_length(answer_body)) WHERE key = 'refund'`},
+		{"I3", "TheSealedAnswerOfAnotherKey", "UPDATE idempotency_keys SET answer_body = " +
+			"(SELECT answer_body FROM idempotency_keys WHERE key = 'paid') WHERE key = 'refund'"},
 		{"I4", "AnotherKeysPayment", "UPDATE payments SET idempotency_key = 'another' WHERE id = " + paidPayment},
 		{"I5a", "AKeyThatIsNotTakenOver",
 			"UPDATE idempotency_keys SET leased_until = '-infinity', next_attempt_at = " + anHourAgo + " WHERE key = 'waits'"},
@@ -152,7 +156,7 @@ func TestInvariants(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, c.harm)
 			require.NoError(t, err)
-			checks, err := postgres.CheckInvariants(ctx, db.New(tx))
+			checks, err := postgres.CheckInvariants(ctx, db.New(tx), b.DB.Box())
 			require.NoError(t, err)
 			var offended []string
 			for _, check := range checks {

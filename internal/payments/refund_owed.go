@@ -99,7 +99,7 @@ func (s *Service) enqueueAutomatic(
 	if err := s.recordRefund(ctx, q, row); err != nil {
 		return row, err
 	}
-	return row, idempotency.Enqueue(ctx, q, idempotency.Request{
+	return row, s.keys.Enqueue(ctx, q, idempotency.Request{
 		TenantID: p.TenantID, Key: key, Operation: RefundOrder,
 	}, row.ID, refundRecorded)
 }

@@ -101,7 +101,7 @@ func (s *Service) adoptRefund(
 	s.o.Log.Warn("adopted a refund that Stripe has and we had not", "tenant_id", row.TenantID, "refund_id", row.ID,
 		"stripe_refund", r.ID, "origin", string(row.Origin))
 	if r.Status == db.RefundStatusPending { // The completer polls it until it is final.
-		return idempotency.Enqueue(ctx, q, idempotency.Request{
+		return s.keys.Enqueue(ctx, q, idempotency.Request{
 			TenantID: r.TenantID, Key: key, Operation: RefundOrder,
 		}, row.ID, refundRecorded)
 	}

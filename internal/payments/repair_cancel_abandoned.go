@@ -82,7 +82,7 @@ func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bo
 				return err
 			}
 		}
-		begun, err = idempotency.EnqueueNew(ctx, q, idempotency.Request{
+		begun, err = s.keys.EnqueueNew(ctx, q, idempotency.Request{
 			TenantID: i.TenantID, Key: CancelAbandonedIntent + " " + i.ID, Operation: CancelAbandonedIntent,
 			Body: idempotency.Encode(abandonedIntent{i.OrderID, i.ID, number}),
 		}, i.OrderID, cancelAbandonedBegun)

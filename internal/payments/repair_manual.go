@@ -140,7 +140,7 @@ func (s Repairs) RefundFor(
 	if err := s.recordRefund(ctx, q, row); err != nil {
 		return Refund{}, err
 	}
-	return refundOf(row), idempotency.Enqueue(ctx, q, idempotency.Request{
+	return refundOf(row), s.keys.Enqueue(ctx, q, idempotency.Request{
 		TenantID: tenantID, Key: key, Operation: RefundByOperator,
 	}, row.ID, refundRecorded)
 }

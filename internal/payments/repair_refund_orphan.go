@@ -86,7 +86,7 @@ func (s Repairs) RefundOrphan(
 		}
 	}
 	id = ids.New(ids.Refund)
-	err = idempotency.Enqueue(ctx, q, idempotency.Request{
+	err = s.keys.Enqueue(ctx, q, idempotency.Request{
 		TenantID: i.TenantID, Key: keys[len(before)], Operation: RefundOrphanedIntent,
 		Body: idempotency.Encode(orphanRefund{i.OrderID, i.ID, left, i.Currency}),
 	}, id, orphanRefundBegun)

@@ -184,6 +184,7 @@ const (
 		answer_headers, answer_body, answer_dropped_at) VALUES `
 	dropAnswer = `UPDATE idempotency_keys SET answer_dropped_at = now(), answer_version = NULL, answer_status = NULL,
 		answer_headers = NULL, answer_body = NULL`
+	sealAnswer = `UPDATE idempotency_keys SET answer_body = `
 )
 
 var keyEntries = []entry{
@@ -197,8 +198,14 @@ var keyEntries = []entry{
 	},
 	{
 		table: "idempotency_keys", name: "answer_fits", rule: "an answer has one MiB or less",
-		refused:  []string{keyWithAnswer + `('finished', now(), 1, 200, '', repeat('x', 1048577)::bytea, NULL)`},
-		accepted: []string{keyWithAnswer + `('finished', now(), 1, 200, '', repeat('x', 1048576)::bytea, NULL)`},
+		refused: []string{
+			keyWithAnswer + `('finished', now(), 1, 200, '', repeat('x', 1048577)::bytea, NULL)`,
+			keyWithAnswer + `('finished', now(), 1, 200, '', ` + sealedWith("a", 1048577) + `, NULL)`,
+		},
+		accepted: []string{
+			keyWithAnswer + `('finished', now(), 1, 200, '', repeat('x', 1048576)::bytea, NULL)`,
+			keyWithAnswer + `('finished', now(), 1, 200, '', ` + sealedWith("a", 1048576) + `, NULL)`,
+		},
 	},
 	{
 		table: "idempotency_keys", name: "answer_is_final", rule: "an answer is stored if it is final: 200 to 499, not 202",
@@ -284,7 +291,7 @@ var keyEntries = []entry{
 	},
 	{
 		table: "idempotency_keys", name: "finished_is_final",
-		rule: "a finished key never changes, except that its answer is dropped",
+		rule: "a finished key never changes, except that its answer is dropped, or sealed anew",
 		refused: []string{
 			`UPDATE idempotency_keys SET attempts = 2 WHERE key = 'finished'`,
 			`UPDATE idempotency_keys SET answer_body = '{"status": "failed"}' WHERE key = 'finished'`,
@@ -294,6 +301,19 @@ var keyEntries = []entry{
 			dropAnswer + `, lease_token = lease_token + 1 WHERE key = 'finished'`,
 			`UPDATE idempotency_keys SET attempts = 2 WHERE key = 'tombstone'`,
 			`UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'tombstone'`,
+			`UPDATE idempotency_keys SET lease_token = lease_token WHERE key = 'finished'`,
+			// An answer that is sealed anew, with more in it, with less, with the same key, or with another change.
+			sealAnswer + sealedWith("a", 3) + ` WHERE key = 'finished'`,
+			sealAnswer + sealedWith("a", 1) + ` WHERE key = 'finished'`,
+			sealAnswer + sealedWith("a", 2) + `, attempts = 2 WHERE key = 'finished'`,
+			sealAnswer + sealedWith("a", 2) + `, answer_status = 200 WHERE key = 'finished'`,
+			sealAnswer + sealedWith("a", 2) + `, request = 'another' WHERE key = 'finished'`,
+			sealAnswer + sealedWith("a", 2) + ` WHERE key = 'finished';
+				` + sealAnswer + `overlay(answer_body PLACING '\x99' FROM 45) WHERE key = 'finished'`,
+			sealAnswer + sealedWith("a", 2) + ` WHERE key = 'finished';
+				` + sealAnswer + `'{}' WHERE key = 'finished'`,
+			`UPDATE idempotency_keys SET request = 'made up' WHERE key = 'finished'`,
+			`UPDATE idempotency_keys SET request = ` + sealedWith("a", 9) + ` WHERE key = 'finished'`,
 		},
 		behind: []behind{
 			{"finished_is_a_recovery_point", dropAnswer + `, recovery_point = 'started' WHERE key = 'finished'`},
@@ -301,6 +321,14 @@ var keyEntries = []entry{
 		accepted: []string{
 			dropAnswer + ` WHERE key = 'finished'`,
 			`UPDATE idempotency_keys SET attempts = 2 WHERE key = 'unfinished'`,
+			sealAnswer + sealedWith("a", 2) + ` WHERE key = 'finished';
+				` + sealAnswer + sealedWith("b", 2) + ` WHERE key = 'finished';
+				` + dropAnswer + ` WHERE key = 'finished'`,
+			`UPDATE idempotency_keys SET request = 'request' WHERE key = 'unfinished';
+				UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = now(), answer_version = 1,
+					answer_status = 200, answer_headers = '', answer_body = '{}' WHERE key = 'unfinished';
+				` + sealAnswer + sealedWith("a", 2) + `, request = ` + sealedWith("a", 7) + ` WHERE key = 'unfinished';
+				UPDATE idempotency_keys SET request = ` + sealedWith("b", 7) + ` WHERE key = 'unfinished'`,
 		},
 	},
 	{

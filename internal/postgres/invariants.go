@@ -9,10 +9,15 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/sealed"
 )
 
-// auditTimeout is for one invariant over tables of any size.
-const auditTimeout = 10 * time.Minute
+const (
+	// auditTimeout is for one invariant over tables of any size.
+	auditTimeout = 10 * time.Minute
+	// answersPage is how many sealed responses are opened at a time.
+	answersPage = 100
+)
 
 // Violation is a row that breaks an invariant.
 type Violation struct {
@@ -31,7 +36,7 @@ type Check struct {
 // invariant is one query of invariants.sql, which returns the rows that break it.
 type invariant struct {
 	id, name string
-	query    func(*db.Queries, context.Context) ([]Violation, error)
+	query    func(context.Context, *db.Queries, *sealed.Box) ([]Violation, error)
 }
 
 // invariants is what must be true, at any time or once the system is idle, in the order of their numbers, which are
@@ -50,9 +55,9 @@ var paymentInvariants = []invariant{
 	{"I1a", "an order is paid once", offenders((*db.Queries).InvariantOrderPaidOnce)},
 	{"I1b", "a key has one effect", offenders((*db.Queries).InvariantOneEffectPerKey)},
 	{"I1c", "a charge pays one payment", offenders((*db.Queries).InvariantChargePaysOnce)},
-	{"I2", "no acknowledged payment is lost or changed", offenders((*db.Queries).InvariantSuccessIsKept)},
-	{"I2b", "stored responses agree with what happened", offenders((*db.Queries).InvariantResponseAgrees)},
-	{"I3", "a response is stored complete", offenders((*db.Queries).InvariantResponseIsComplete)},
+	{"I2", "no acknowledged payment is lost or changed", offendersOfAnswers((*db.Queries).InvariantSuccessIsKept, false)},
+	{"I2b", "stored responses agree with what happened", offendersOfAnswers((*db.Queries).InvariantResponseAgrees, false)},
+	{"I3", "a response is stored complete", offendersOfAnswers((*db.Queries).InvariantResponseIsComplete, true)},
 	{"I4", "a key serves one request", offenders((*db.Queries).InvariantKeyServesOneRequest)},
 	{"I5a", "no key is stuck", offenders((*db.Queries).InvariantNoKeyIsStuck)},
 	{"I5b", "nothing is parked", offenders((*db.Queries).InvariantNothingIsParked)},
@@ -102,13 +107,64 @@ func (inv invariant) number() (n int) {
 // offenders converts a query's own row type to Violation: sqlc generates one for each query, although they are alike.
 func offenders[R ~struct{ Subject, Detail string }](
 	query func(*db.Queries, context.Context) ([]R, error),
-) func(*db.Queries, context.Context) ([]Violation, error) {
-	return func(q *db.Queries, ctx context.Context) ([]Violation, error) {
+) func(context.Context, *db.Queries, *sealed.Box) ([]Violation, error) {
+	return func(ctx context.Context, q *db.Queries, _ *sealed.Box) ([]Violation, error) {
 		rows, err := query(q, ctx)
-		found := make([]Violation, len(rows))
-		for i, row := range rows {
-			plain := struct{ Subject, Detail string }(row)
-			found[i] = Violation(plain)
+		return violations(rows), err
+	}
+}
+
+func violations[R ~struct{ Subject, Detail string }](rows []R) []Violation {
+	found := make([]Violation, len(rows))
+	for i, row := range rows {
+		plain := struct{ Subject, Detail string }(row)
+		found[i] = Violation(plain)
+	}
+	return found
+}
+
+// openedAnswers are the parameters of a query about responses: those that were opened, or none for those that are plain.
+type openedAnswers = struct {
+	TenantIds []string
+	Keys      []string
+	Bodies    [][]byte
+}
+
+// offendersOfAnswers is offenders for a query about responses. SQL judges each of them: the plain ones where they
+// stand, and the sealed ones after they were opened here. One that was changed since it was sealed breaks the invariant
+// for which changed is set, and is left to it by the others. Without the key of one there is no result.
+func offendersOfAnswers[R ~struct{ Subject, Detail string }, P ~openedAnswers](
+	query func(*db.Queries, context.Context, P) ([]R, error), changed bool,
+) func(context.Context, *db.Queries, *sealed.Box) ([]Violation, error) {
+	return func(ctx context.Context, q *db.Queries, box *sealed.Box) ([]Violation, error) {
+		rows, err := query(q, ctx, P{})
+		found := violations(rows)
+		for page := (db.SealedAnswersParams{LimitRows: answersPage}); err == nil; {
+			var answers []db.SealedAnswersRow
+			if answers, err = q.SealedAnswers(ctx, page); err != nil || len(answers) == 0 {
+				break
+			}
+			last := answers[len(answers)-1]
+			page.AfterTenant, page.AfterKey = last.TenantID, last.Key
+			var opened openedAnswers
+			for _, a := range answers {
+				body, err := box.Open(sealed.Answer(a.TenantID, a.Key), a.AnswerBody)
+				switch {
+				case errors.Is(err, sealed.ErrChanged) && changed:
+					found = append(found, Violation{a.TenantID + " " + a.ResourceID, sealed.ErrChanged.Error()})
+				case errors.Is(err, sealed.ErrChanged):
+				case err != nil:
+					return nil, err
+				default:
+					opened.TenantIds = append(opened.TenantIds, a.TenantID)
+					opened.Keys = append(opened.Keys, a.Key)
+					opened.Bodies = append(opened.Bodies, body)
+				}
+			}
+			if len(opened.Keys) > 0 {
+				rows, err = query(q, ctx, P(opened))
+				found = append(found, violations(rows)...)
+			}
 		}
 		return found, err
 	}
@@ -131,7 +187,7 @@ func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []Check
 	checks := make([]Check, len(invariants))
 	for i, inv := range invariants {
 		err := p.inTxWithTimeout(ctx, each, func(q *db.Queries) error {
-			checks[i] = inv.check(ctx, q)
+			checks[i] = inv.check(ctx, q, p.box)
 			return checks[i].Err
 		})
 		if err != nil && checks[i].Err == nil { // the transaction failed, not the query
@@ -142,18 +198,18 @@ func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []Check
 }
 
 // CheckInvariants is Pool.Invariants in the caller's transaction, which ends with the first query that fails.
-func CheckInvariants(ctx context.Context, q *db.Queries) ([]Check, error) {
+func CheckInvariants(ctx context.Context, q *db.Queries, box *sealed.Box) ([]Check, error) {
 	checks := make([]Check, len(invariants))
 	for i, inv := range invariants {
-		if checks[i] = inv.check(ctx, q); checks[i].Err != nil {
+		if checks[i] = inv.check(ctx, q, box); checks[i].Err != nil {
 			return nil, checks[i].Err
 		}
 	}
 	return checks, nil
 }
 
-func (inv invariant) check(ctx context.Context, q *db.Queries) Check {
-	rows, err := inv.query(q, ctx)
+func (inv invariant) check(ctx context.Context, q *db.Queries, box *sealed.Box) Check {
+	rows, err := inv.query(ctx, q, box)
 	if err != nil {
 		return inv.failed(err)
 	}

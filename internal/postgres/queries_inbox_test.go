@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"crypto/sha256"
 	"testing"
 	"time"
 
@@ -34,6 +35,11 @@ const inboxRows = `
 	  b-2       audit     pending  b        2        -7h           7            .         -9h          .        .
 `
 
+func digest(payload string) []byte {
+	sum := sha256.Sum256([]byte(payload))
+	return sum[:]
+}
+
 func TestQueriesOfTheInbox(t *testing.T) {
 	t.Parallel()
 	fail := func(event string) db.InboxFailParams {
@@ -44,7 +50,8 @@ func TestQueriesOfTheInbox(t *testing.T) {
 	checkQueries(t, inboxRows, []queryCase{
 		{rule: "StoresAnEvent", query: q.InboxReceive, with: db.InboxReceiveParams{
 			Consumers: []string{"stripe"}, EventIds: []string{"evt"}, Types: []string{"refund.updated"},
-			ObjectIds: []string{"re"}, Payloads: [][]byte{[]byte("p")}, Traceparents: []string{""},
+			ObjectIds: []string{"re"}, Payloads: [][]byte{[]byte("p")}, PayloadSha256s: [][]byte{digest("p")},
+			Traceparents: []string{""},
 		}, want: `
 			row Consumer=stripe EventID=evt
 			inserts inbox_events/stripe/evt: leased_until=-infinity object_id=re payload=p payload_sha256=32
@@ -53,8 +60,9 @@ func TestQueriesOfTheInbox(t *testing.T) {
 			Consumers: []string{"stripe", "other", "stripe", "stripe", "other", "stripe"},
 			EventIds:  []string{"evt_1", "evt_1", "old", "evt_2", "new", "evt_1"},
 			Types:     []string{"t1", "t2", "t3", "t4", "t5", "t6"}, ObjectIds: []string{"re", "", "", "", "", ""},
-			Payloads:     [][]byte{[]byte("1"), []byte("2"), []byte("3"), []byte("4"), []byte("5"), []byte("6")},
-			Traceparents: []string{"00-a", "", "", "", "", ""},
+			Payloads:       [][]byte{[]byte("1"), []byte("2"), []byte("3"), []byte("4"), []byte("5"), []byte("6")},
+			PayloadSha256s: [][]byte{digest("1"), digest("2"), digest("3"), digest("4"), digest("5"), digest("6")},
+			Traceparents:   []string{"00-a", "", "", "", "", ""},
 		}, want: `
 			row Consumer=stripe EventID=evt_1
 			row Consumer=other EventID=evt_1

@@ -1,6 +1,10 @@
 package postgres_test
 
-import "testing"
+import (
+	"testing"
+
+	"example.com/payonce/db"
+)
 
 func TestQueriesOfInvariantsOfCheckouts(t *testing.T) {
 	t.Parallel()
@@ -84,7 +88,7 @@ func TestQueriesOfInvariantsOfCheckouts(t *testing.T) {
 			  id      idempotency_key
 			  both_p  both`, want: `
 			row Subject=acme:eu b8a9f715dbb64fd5c56e7783c6820a61 Detail=one key made two_1, two_2`},
-		{rule: "ComparesTheCheckout", query: q.InvariantResponseAgrees, any: true, given: `
+		{rule: "ComparesTheCheckout", query: q.InvariantResponseAgrees, with: db.InvariantResponseAgreesParams{}, any: true, given: `
 			idempotency_keys
 			  key              operation        answer_status  answer_body             resource_id
 			  completed        create_checkout  201            {"status":"completed"}  completed

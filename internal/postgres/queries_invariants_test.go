@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
 	"example.com/payonce/testkit/dbtest"
 )
 
@@ -41,7 +42,7 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 			row Subject=acme:eu 577d9c9e746925ba847ab78a13445108 Detail=one key made two_3, two_4
 			row Subject=acme:eu b8a9f715dbb64fd5c56e7783c6820a61 Detail=one key made two_1, two_2`},
 
-		{rule: "ComparesTheResponse", query: q.InvariantSuccessIsKept, any: true, given: `
+		{rule: "ComparesTheResponse", query: q.InvariantSuccessIsKept, with: db.InvariantSuccessIsKeptParams{}, any: true, given: `
 			idempotency_keys
 			  key         finished_at  operation       answer_status  resource_id  answer_body
 			  amount      -1h          create_payment  201            .            .
@@ -80,7 +81,7 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 			row Subject=acme:eu pay_unread Detail=the response cannot be read, payment is missing
 			row Subject=acme:eu pay_unread_too Detail=the response cannot be read, payment is succeeded`},
 
-		{rule: "ComparesTheStatus", query: q.InvariantResponseAgrees, any: true, given: `
+		{rule: "ComparesTheStatus", query: q.InvariantResponseAgrees, with: db.InvariantResponseAgreesParams{}, any: true, given: `
 			idempotency_keys
 			  key                operation       answer_status  answer_body
 			  another            close_account   404            {"status":"1"}
@@ -149,7 +150,7 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 				exists
 			row Subject=acme:eu pay_refund Detail=create_refund responded 201, body says 404, nothing exists`},
 
-		{rule: "NeedsEachPart", query: q.InvariantResponseIsComplete, any: true, given: `
+		{rule: "NeedsEachPart", query: q.InvariantResponseIsComplete, with: db.InvariantResponseIsCompleteParams{}, any: true, given: `
 			idempotency_keys
 			  key         finished_at  answer_dropped_at  answer_version  answer_status  answer_headers   answer_body
 			  accepted    -1h          .                  1               202            Content-Type: a  {}

@@ -27,13 +27,6 @@ const (
 	noKey = "none" // in place of the first key: values are opened, and none is sealed
 )
 
-// Place is where a value is stored. A sealed value opens in its own place only.
-type Place struct {
-	Table, Column string
-	Owner         string // the tenant, or whose the row is if it belongs to no tenant
-	ID            string // of the row, unique for its owner; empty: the owner has one row
-}
-
 // String names the place in errors and logs, without the id, which may be a client's key.
 func (p Place) String() string { return p.Table + "." + p.Column + " of " + p.Owner }
 

@@ -16,6 +16,7 @@ import (
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/devpg"
 	"example.com/payonce/testkit/process"
@@ -24,6 +25,7 @@ import (
 const (
 	webhookSecret = "whsec_of_the_attacked"
 	adminToken    = "token-of-the-attacked-operator"
+	dataKey       = "a2V5IG9mIHRoZSBhdHRhY2tlZCBzZXJ2aWNlIDEyMzQ="
 )
 
 // site is what is attacked: the program as it is deployed, on loopback, with two tenants. One is the victim; the other
@@ -127,7 +129,7 @@ func (s *site) install(ctx context.Context, program, server string, settings ...
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + s.service,
 			"BROKER_URL=" + s.broker,
 			"STRIPE_API_BASE=" + s.stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
-			"STRIPE_WEBHOOK_SECRET=" + webhookSecret, "ADMIN_TOKEN=" + adminToken,
+			"STRIPE_WEBHOOK_SECRET=" + webhookSecret, "ADMIN_TOKEN=" + adminToken, "DATA_KEY=" + dataKey,
 		}, settings...)}}
 	s.Later(s.api.Stop)
 	if err := s.api.Start(ctx); err != nil {
@@ -165,7 +167,11 @@ func (s *site) makeDatabase(ctx context.Context, server string) error {
 	})
 	u.Path = "/" + name
 	s.database = u.String()
-	if s.pool, err = postgres.Open(ctx, s.database, postgres.Options{MaxConn: 2}); err != nil {
+	box, err := sealed.New(dataKey)
+	if err != nil {
+		return err
+	}
+	if s.pool, err = postgres.Open(ctx, s.database, postgres.Options{MaxConn: 2, Box: box}); err != nil {
 		return err
 	}
 	s.Later(func() error { s.pool.Close(); return nil })
@@ -188,7 +194,7 @@ func (s *site) tenant(ctx context.Context) (tenant, error) {
 	key, hash, hint := httpapi.NewAPIKey(id)
 	err := s.pool.InTx(ctx, func(q *db.Queries) error {
 		if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: "attack",
-			FingerprintSecret: make([]byte, 32)}); err != nil {
+			FingerprintSecret: s.pool.Box().Seal(sealed.FingerprintSecret(id), make([]byte, 32))}); err != nil {
 			return err
 		}
 		return q.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint})

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"context"
 	"encoding/base64"
 
 	"github.com/stretchr/testify/require"
@@ -21,4 +22,15 @@ func (w *World) Box(dataKey string) *sealed.Box {
 	box, err := sealed.New(dataKey)
 	require.NoError(w.T, err)
 	return box
+}
+
+// StoredRequest is what the world's tenant has sent under a key, as it is stored.
+func (w *World) StoredRequest(key string) []byte {
+	w.T.Helper()
+	var stored []byte
+	require.NoError(w.T, w.DB.Raw().QueryRow(context.Background(),
+		"SELECT request FROM idempotency_keys WHERE tenant_id = $1 AND key = $2", w.Tenant.ID, key).Scan(&stored))
+	request, err := w.DB.Box().Open(sealed.Request(w.Tenant.ID, key), stored)
+	require.NoError(w.T, err)
+	return request
 }

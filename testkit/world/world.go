@@ -76,8 +76,8 @@ func On(t testing.TB, url string) *World {
 	return w
 }
 
-// fingerprintSecret is every tenant's.
-const fingerprintSecret = "0123456789abcdef0123456789abcdef"
+// FingerprintSecret is every tenant's.
+const FingerprintSecret = "0123456789abcdef0123456789abcdef"
 
 // NewTenant makes another tenant.
 func (w *World) NewTenant() Tenant {
@@ -86,7 +86,7 @@ func (w *World) NewTenant() Tenant {
 	err := w.DB.InTx(context.Background(), func(q *db.Queries) error {
 		if err := q.TenantCreate(context.Background(),
 			db.TenantCreateParams{ID: t.ID, Name: "test", FingerprintSecret: w.DB.Box().Seal(
-				httpapi.FingerprintSecretOf(t.ID), []byte(fingerprintSecret))}); err != nil {
+				sealed.FingerprintSecret(t.ID), []byte(FingerprintSecret))}); err != nil {
 			return err
 		}
 		key, hash, hint := httpapi.NewAPIKey(t.ID)

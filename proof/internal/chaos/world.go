@@ -36,6 +36,7 @@ const (
 const (
 	webhookSecret = "whsec_chaos"
 	stripeKey     = "sk_test_chaos"
+	dataKey       = "a2V5IG9mIHRoZSBjaGFvcywgbm8gc2VjcmV0IGhlcmU="
 )
 
 // world is the system under test and everything around it.
@@ -202,7 +203,7 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 		Env: []string{
 			"TMPDIR=" + w.dir, ClockOffset + "=" + n.offset.String(), "HTTP_ADDR=" + n.addr, "ADMIN_ADDR=" + n.admin,
 			"STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=http://" + n.link(toStripe).addr(),
-			"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
+			"STRIPE_WEBHOOK_SECRET=" + webhookSecret, "DATA_KEY=" + dataKey,
 			"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(),
 			"ACTION_TIMEOUT=" + actionTimeout.String(),
 			"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "NOTIFY_PRIVATE_ADDRESSES=true",
@@ -252,7 +253,7 @@ func (w *world) notify(ctx context.Context) error {
 // the line it prints.
 func (w *world) command(ctx context.Context, into any, args ...string) error {
 	cmd := exec.CommandContext(ctx, w.program, args...)
-	cmd.Env = []string{"DATABASE_URL=" + w.roles.Service, "STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=" + w.stripe.URL,
+	cmd.Env = []string{"DATABASE_URL=" + w.roles.Service, "DATA_KEY=" + dataKey, "STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=" + w.stripe.URL,
 		"NOTIFY_PRIVATE_ADDRESSES=true"}
 	var said strings.Builder
 	cmd.Stderr = &said

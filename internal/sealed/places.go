@@ -1,0 +1,35 @@
+package sealed
+
+// Place is where a value is stored. A sealed value opens in its own place only.
+type Place struct {
+	Table, Column string
+	Owner         string // the tenant, or whose the row is if it belongs to no tenant
+	ID            string // of the row, unique for its owner; empty: the owner has one row
+}
+
+// These are all the values that are sealed.
+
+// FingerprintSecret is the key of a tenant's fingerprints.
+func FingerprintSecret(tenantID string) Place {
+	return Place{Table: "tenants", Column: "fingerprint_secret", Owner: tenantID}
+}
+
+// WebhookSecret is what a tenant's deliveries are signed with.
+func WebhookSecret(tenantID string) Place { // part: webhooks
+	return Place{Table: "webhook_endpoints", Column: "secret", Owner: tenantID} // part: webhooks
+} // part: webhooks
+
+// Request is what a client sent under its idempotency key.
+func Request(tenantID, key string) Place {
+	return Place{Table: "idempotency_keys", Column: "request", Owner: tenantID, ID: key}
+}
+
+// Answer is the body of the response that is stored under an idempotency key.
+func Answer(tenantID, key string) Place {
+	return Place{Table: "idempotency_keys", Column: "answer_body", Owner: tenantID, ID: key}
+}
+
+// Payload is an event that waits to be applied. A webhook of Stripe's contains a client secret.
+func Payload(consumer, eventID string) Place {
+	return Place{Table: "inbox_events", Column: "payload", Owner: consumer, ID: eventID}
+}
