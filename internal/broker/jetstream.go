@@ -286,7 +286,8 @@ func checkStored(
 	if err != nil {
 		return fmt.Errorf("look at the message that was dropped as a repetition: %w", err)
 	}
-	if subject, _ := subjectOf(e); stored.Subject != subject || !bytes.Equal(stored.Data, body) {
+	same := bytes.Equal(stored.Data, body) || outbox.ErasedSince(body, stored.Data)
+	if subject, _ := subjectOf(e); stored.Subject != subject || !same {
 		return fmt.Errorf("%w: %s", outbox.ErrIDTaken, e.ID)
 	}
 	return nil

@@ -185,6 +185,21 @@ func TestForgedMessageUnderAnEventsID(t *testing.T) {
 		})
 	}
 
+	t.Run("IsNotTheEventFromBeforeAnErasure", func(t *testing.T) {
+		t.Parallel()
+		at, js := natsWithClient(t)
+		b, _ := logged(t, at.url())
+		e := envelope("ord_erased", 1)
+		e.Data = []byte(`{"amount":1,"customer_reference":"Ada","metadata":{"a":"b"}}`)
+		publish(t, b, e)
+		before := total(t, js)
+		e.Data = []byte(`{"amount":1,"customer_reference":null,"metadata":{}}`)
+		publish(t, b, e) // as a replay does
+		require.Equal(t, before, total(t, js))
+		e.Data = []byte(`{"amount":2,"customer_reference":null,"metadata":{}}`)
+		require.ErrorIs(t, b.Publish(t.Context(), []outbox.Envelope{e})[0], outbox.ErrIDTaken)
+	})
+
 	t.Run("IsInDoubtIfItCannotBeRead", func(t *testing.T) {
 		t.Parallel()
 		at, js := natsWithClient(t)
