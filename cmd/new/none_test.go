@@ -36,7 +36,6 @@ func made(t *testing.T, with string) (dir string) {
 	require.NoError(t, run(t.Context(), []string{"-module", "github.com/acme/shop", "-with", with, dir}, &log),
 		log.String())
 	t.Logf("-with %s took %s\n%s", with, time.Since(began).Round(time.Second), log.String())
-	inShop(t, dir, "go", "build", "./...")
 	return dir
 }
 
