@@ -4,6 +4,7 @@ package docs_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/token"
 	"os"
@@ -58,6 +59,28 @@ var (
 	code    = regexp.MustCompile("`([^`\n]+)`")
 	heading = regexp.MustCompile(`(?m)^#{1,6} +(.+)$`)
 )
+
+// TestDecisionsAreListed: each decision once, under its number and its title.
+func TestDecisionsAreListed(t *testing.T) {
+	t.Parallel()
+	files, err := inventory.Files(".md")
+	require.NoError(t, err)
+	var want strings.Builder
+	for _, file := range slices.Sorted(slices.Values(files)) {
+		folder, name := path.Split(file)
+		if folder != "docs/adr/" || name == "README.md" {
+			continue
+		}
+		text, err := inventory.Read(file)
+		require.NoError(t, err)
+		number, title, _ := strings.Cut(strings.TrimPrefix(strings.SplitN(text, "\n", 2)[0], "# "), ". ")
+		fmt.Fprintf(&want, "| %s | [%s](%s) |\n", number, title, name)
+	}
+	index, err := inventory.Read("docs/adr/README.md")
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(index, "| --- | --- |\n")
+	require.Equal(t, want.String(), table)
+}
 
 func TestLinks(t *testing.T) {
 	t.Parallel()
