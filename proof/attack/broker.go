@@ -18,8 +18,7 @@ var brokerForgery = attack{
 	tries: "messages of payments that do not exist, with another amount, in another tenant's name, without sense, and under the ids of events to come",
 	holds: "no tenant is told of one and none is booked; the real events arrive all the same; the forged messages are counted",
 	run: func(ctx context.Context, s *site) (string, error) {
-		if err := notifier.SetEndpoint(ctx, s.pool, s.victim.id, "https://victim.invalid/hooks",
-			"whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="); err != nil {
+		if err := notifier.SetEndpoint(ctx, s.pool, s.victim.id, "https://victim.invalid/hooks", endpointSecret); err != nil {
 			return "", err
 		}
 		conn, err := nats.Connect(s.broker)

@@ -2,22 +2,28 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"example.com/payonce/internal/notifier"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/process"
 )
 
 // secretsInOutputs: after everything that was tried, no secret stands where it may be read.
 var secretsInOutputs = attack{
-	name: "secrets in outputs", who: "who reads logs, metrics, pages, events, the database or the process list",
-	tries: "Stripe's key, the webhook secret, API keys, the admin token, the database's password and clients' secrets in each, and the card number that was sent",
-	holds: "none is there; of API keys the database has a hash",
+	name: "secrets in outputs", who: "who reads logs, metrics, traces, profiles, pages, events, the database or the process list",
+	tries: "Stripe's key, the webhook secrets, API keys, the admin token, the database's password and clients' secrets in each, and the card number that was sent; the process's environment as another user",
+	holds: "none is there but where it is used; of API keys the database has a hash; the environment is the process's own",
 	run: func(ctx context.Context, s *site) (string, error) {
 		clients, err := s.clientSecret(ctx)
 		if err != nil {
@@ -29,7 +35,8 @@ var secretsInOutputs = attack{
 		}
 		secrets := map[string]string{"Stripe's key": stripesim.DefaultKey, "the webhook secret": webhookSecret,
 			"the victim's API key": s.victim.key, "the attacker's API key": s.attacker.key, "the admin token": adminToken,
-			"a client's secret": clients, "a card number": sentCard}
+			"a client's secret": clients, "a card number": sentCard,
+			"a tenant's webhook secret": endpointSecret, "the bytes of it": "0123456789abcdef0123456789abcdef"}
 		if u, err := url.Parse(s.database); err == nil && u.User != nil {
 			if password, _ := u.User.Password(); len(password) > 3 {
 				secrets["the database's password"] = password
@@ -40,18 +47,37 @@ var secretsInOutputs = attack{
 				return "", fmt.Errorf("%s: nothing was read", where)
 			}
 			for what, secret := range secrets {
-				if strings.Contains(text, secret) && !(secret == clients && slices.Contains(showsClientSecret, where)) {
+				if strings.Contains(text, secret) && !slices.Contains(homes[what], where) {
 					return "", didNotHold("%s is in %s", what, where)
 				}
 			}
+		}
+		if err := s.environmentIsItsOwn(); err != nil {
+			return "", err
 		}
 		return fmt.Sprintf("%d secrets in none of %d outputs", len(secrets), len(outputs)), nil
 	},
 }
 
-// showsClientSecret are the outputs that have it for the customer whose payment waits: the tenant's own view of the
-// payment, and the row that it is read from.
-var showsClientSecret = []string{"payments", "table payments"}
+// homes are the outputs that have a secret because it is used from there. A client's secret is for the customer whose
+// payment waits: the tenant's own view of the payment has it, and the row that it is read from. A tenant's is sealed if
+// there is a DATA_KEY, and here there is none.
+var homes = map[string][]string{
+	"a client's secret": {"payments", "table payments"},
+	"the bytes of it":   {"table webhook_endpoints"},
+}
+
+// environmentIsItsOwn compares the rights to the process's environment, which has every secret.
+func (s *site) environmentIsItsOwn() error {
+	info, err := os.Stat(filepath.Join("/proc", fmt.Sprint(s.api.PID()), "environ"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // not Linux
+	}
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		err = didNotHold("others may read the process's environment: %s", info.Mode())
+	}
+	return err
+}
 
 // clientSecret is that of a payment that waits for the customer.
 func (s *site) clientSecret(ctx context.Context) (string, error) {
@@ -79,7 +105,11 @@ func (s *site) outputs(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := notifier.SetEndpoint(ctx, s.pool, s.victim.id, "https://victim.invalid/hooks", endpointSecret); err != nil {
+		return nil, err
+	}
 	outputs := map[string]string{}
+	profiles := client{base: s.admin().base, key: adminToken}
 	for where, from := range map[string]struct {
 		client
 		path string
@@ -91,7 +121,11 @@ func (s *site) outputs(ctx context.Context) (map[string]string, error) {
 		"payments":                {s.victim.client, "/v1/payments?limit=100"},
 		"the history of a key":    {s.victim.client, "/v1/idempotency-keys/" + s.owned.key},
 		"the OpenAPI document":    {s.victim.client, "/openapi.json"},
-		"goroutines of a profile": {client{base: s.admin().base, key: adminToken}, "/debug/pprof/goroutine?debug=2"},
+		"goroutines of a profile": {profiles, "/debug/pprof/goroutine?debug=2"},
+		"the heap's profile":      {profiles, "/debug/pprof/heap?debug=1"},
+		"what was allocated":      {profiles, "/debug/pprof/allocs?debug=1"},
+		"an execution trace":      {profiles, "/debug/pprof/trace?seconds=1"},
+		"the command line":        {profiles, "/debug/pprof/cmdline"},
 	} {
 		a, err := from.send(ctx, "GET", from.path, "", map[string][]string{"Cookie": {cookie}})
 		if err != nil {
@@ -101,6 +135,9 @@ func (s *site) outputs(ctx context.Context) (map[string]string, error) {
 			return nil, fmt.Errorf("read %s: %d", where, a.status)
 		}
 		outputs[where] = a.body
+	}
+	if outputs["the traces"], err = s.traces.received(ctx); err != nil {
+		return nil, err
 	}
 	log, err := os.ReadFile(s.Log.Name)
 	if err != nil {
@@ -144,4 +181,45 @@ func (s *site) tables(ctx context.Context, outputs map[string]string) error {
 		outputs["table "+table] = text
 	}
 	return nil
+}
+
+// collector keeps what the service exports as traces. Protobuf does not encode texts.
+type collector struct {
+	url string
+
+	mu   sync.Mutex
+	body strings.Builder
+}
+
+func startCollector(stage *process.Stage) (*collector, error) {
+	c := &collector{}
+	var err error
+	c.url, err = stage.Listen(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.body.Write(body)
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	}))
+	return c, err
+}
+
+// received waits until the spans of payments have been exported, which happens every few seconds.
+func (c *collector) received(ctx context.Context) (string, error) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		c.mu.Lock()
+		text := c.body.String()
+		c.mu.Unlock()
+		if strings.Contains(text, "stripe confirm") {
+			return text, nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return "", errors.New("no traces of payments were exported")
 }

@@ -42,6 +42,7 @@ type site struct {
 	stripe   string // base URL of the simulator
 	broker   string
 	canary   *canary
+	traces   *collector
 	victim   tenant
 	attacker tenant
 	owned    owned
@@ -77,8 +78,12 @@ func open(ctx context.Context, long bool, say func(string, ...any)) (_ *site, er
 	if s.canary, err = startCanary(s.Stage); err != nil {
 		return nil, err
 	}
+	if s.traces, err = startCollector(s.Stage); err != nil {
+		return nil, err
+	}
 	// Nothing of the service may reach the canary, not even as a proxy.
-	if err := s.install(ctx, program, pg.URL, "HTTPS_PROXY="+s.canary.url(), "HTTP_PROXY="+s.canary.url()); err != nil {
+	if err := s.install(ctx, program, pg.URL, "HTTPS_PROXY="+s.canary.url(), "HTTP_PROXY="+s.canary.url(),
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+s.traces.url); err != nil {
 		return nil, err
 	}
 	return s, s.furnish(ctx)
