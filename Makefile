@@ -36,7 +36,7 @@ observe: ## inject faults while a real Prometheus watches: alerts must fire, the
 load: ## load test with k6, then count the charges (SCENARIO=smoke DURATION=10s VUS=10)
 	go run -C proof ./load
 
-attack: ## attack the service: authorization, tenancy, webhooks, input, operator, secrets
+attack: ## attack the service: authorization, tenancy, webhooks, input, endpoints, outages, operator, secrets
 	go run -C proof ./attack
 
 mutants: ## mutation tests: remove each guard, expect its test to fail
