@@ -301,6 +301,25 @@ func (q *Queries) EndpointDisable(ctx context.Context, tenantID string) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const EndpointReseal = `-- name: EndpointReseal :execrows
+UPDATE webhook_endpoints SET secret = $1 WHERE tenant_id = $2 AND secret = $3
+`
+
+type EndpointResealParams struct {
+	Sealed   []byte
+	TenantID string
+	Was      []byte
+}
+
+// Seals the secret anew. Zero rows: it was changed meanwhile.
+func (q *Queries) EndpointReseal(ctx context.Context, arg EndpointResealParams) (int64, error) {
+	result, err := q.db.Exec(ctx, EndpointReseal, arg.Sealed, arg.TenantID, arg.Was)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const EndpointSet = `-- name: EndpointSet :exec
 INSERT INTO webhook_endpoints (tenant_id, url, secret)
 VALUES ($1, $2, $3)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.com/payonce/internal/admin"
 	"example.com/payonce/internal/broker"
@@ -37,6 +38,7 @@ const (
 	completeEvery = time.Minute
 	relayLease    = 10 * time.Second // How long a crashed process's events wait, unless a claim waits for less.
 	reapEvery     = time.Minute
+	resealEvery   = time.Minute
 	noteUsesEvery = time.Minute // It is woken when there is something to note.
 
 	reconcileEvery = 10 * time.Second // How late a window may be noticed that is due; windows have their own periods.
@@ -106,6 +108,7 @@ func wire(ctx context.Context, r resources) (*service, error) {
 	})
 	s.wireCompleter()
 	s.wireInbox()
+	s.wireResealer()
 	s.wireAPI()
 	s.wireDue()
 	return s, nil
@@ -190,6 +193,24 @@ func (s *service) wireInbox() {
 	s.loops = append(s.loops, loop{name: "inbox", every: wokenEvery, wake: s.inbox.Woken(), runOnce: s.inbox.RunOnce})
 	s.due.wake("inbox", s.inbox.Wake)
 	s.reap("inbox reaper", reapEvery, inbox.NewReaper(s.pool, 0).RunOnce)
+}
+
+// wireResealer makes the loop that seals with the first key of DATA_KEY what is not yet sealed with it.
+func (s *service) wireResealer() {
+	if !s.pool.Box().Seals() {
+		return
+	}
+	r := postgres.NewResealer(s.pool, s.log)
+	s.loops = append(s.loops, loop{name: "reseal", every: resealEvery, runOnce: r.RunOnce})
+	f := promauto.With(s.metrics)
+	f.NewCounterFunc(prometheus.CounterOpts{Name: "payonce_resealed_total",
+		Help: "Stored values that this process has sealed with the first key of DATA_KEY, and that were plain or sealed with another."},
+		r.Resealed)
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_reseal_unreadable",
+		Help: "Stored responses that this process could not open, and so not seal anew."}, r.Unreadable)
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_reseal_settled_seconds",
+		Help: "Seconds since this process has last found a value that was not sealed with the first key of DATA_KEY; 0 until it has looked at all."},
+		r.Settled)
 }
 
 // wireAPI comes last: the routes refuse an operation that is not in the table.

@@ -4,6 +4,10 @@ INSERT INTO webhook_endpoints (tenant_id, url, secret)
 VALUES (@tenant_id, @url, @secret)
 ON CONFLICT (tenant_id) DO UPDATE SET url = excluded.url, secret = excluded.secret, disabled_at = NULL;
 
+-- name: EndpointReseal :execrows
+-- Seals the secret anew. Zero rows: it was changed meanwhile.
+UPDATE webhook_endpoints SET secret = @sealed WHERE tenant_id = @tenant_id AND secret = @was;
+
 -- name: EndpointDisable :execrows
 -- Zero rows: the tenant has no endpoint, or it is disabled already.
 UPDATE webhook_endpoints SET disabled_at = clock_timestamp() WHERE tenant_id = @tenant_id AND disabled_at IS NULL;

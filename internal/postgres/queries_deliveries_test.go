@@ -59,6 +59,12 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			PerTenant: 8, LimitRows: limit}
 	}
 	checkQueries(t, deliveryRows, []queryCase{
+		{rule: "ChangesWhatWasRead", query: q.EndpointReseal, each: "secret_secret_secret_sec other", with: func(was string) any {
+			return db.EndpointResealParams{TenantID: "later", Was: []byte(was), Sealed: []byte("nnnnnnnnnnnnnnnnnnnnnnnn")}
+		}, want: `
+			secret_secret_secret_sec: returns 1
+			secret_secret_secret_sec: changes webhook_endpoints/later: secret=nnnnnnnnnnnnnnnnnnnnnnnn
+			other: returns 0`},
 		{rule: "CountsThoseOfEndpoints", query: q.SecretsSealedBy, first: `
 			UPDATE webhook_endpoints SET secret = ` + sealedWith("a", 24) + ` WHERE tenant_id = 'later'`, want: `
 			row Secrets=7

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"testing"
+	"time"
 
 	"example.com/payonce/db"
 )
@@ -77,5 +78,86 @@ func TestQueriesOfInvariantsOfSealedAnswers(t *testing.T) {
 			row Key=other ResourceID=pay_other AnswerBody=50 bytes`},
 		{rule: "PassesATenant", query: q.SealedAnswers, given: given, first: sealAll,
 			with: db.SealedAnswersParams{AfterTenant: tenant + "x", AfterKey: "a", LimitRows: 9}, want: `no row`},
+	})
+}
+
+// TestQueriesOfTheResealer: what is sealed with the key 'aaaa' is left alone.
+func TestQueriesOfTheResealer(t *testing.T) {
+	t.Parallel()
+	const given = `
+	idempotency_keys
+	  key       finished_at  request  answer_dropped_at
+	  begun     .            r        .
+	  begun_2   .            r        .
+	  dropped   -4h          .        -1h
+	  finished  -3h          r        .
+	  later     -2h          .        .
+	  recent    -1h          r        .
+
+	inbox_events
+	  event_id  consumer  status   payload
+	  done      stripe    done     .
+	  parked    stripe    parked   p
+	  waits     stripe    pending  p
+`
+	by := []byte("aaaa")
+	seal := `UPDATE idempotency_keys SET request = ` + sealedWith("a", 1) + ` WHERE key IN ('begun_2', 'finished');
+		UPDATE inbox_events SET payload = ` + sealedWith("a", 1) + ` WHERE event_id = 'parked';
+		UPDATE tenants SET fingerprint_secret = ` + sealedWith("a", 32) + ` WHERE id = 'acme'`
+	after := db.AnswersAfterParams{KeyID: by, AfterAt: at("-9h"), Behind: 90 * time.Minute, LimitRows: 9}
+	one := db.KeyResealParams{
+		TenantID: tenant, Key: "finished", WasRequest: []byte("r"), WasAnswer: []byte("{}"),
+		SealedRequest: []byte("s"), SealedAnswer: []byte("[]"),
+	}
+	free := "ALTER TABLE idempotency_keys DISABLE TRIGGER finished_is_final; ALTER TABLE tenants DISABLE TRIGGER USER"
+	checkQueries(t, given, []queryCase{
+		{rule: "FindsWhatIsSealedOtherwise", query: q.SealedOtherwise, first: "ALTER TABLE idempotency_keys DISABLE TRIGGER USER;" + seal,
+			any: true, with: db.SealedOtherwiseParams{KeyID: by, LimitRows: 9}, want: `
+			row Place=idempotency_keys Owner=acme ID=dropped Stored=r
+			row Place=idempotency_keys Owner=acme:eu ID=begun Stored=r
+			row Place=inbox_events Owner=stripe ID=waits Stored=p
+			row Place=tenants Owner=acme:eu Stored=32 bytes`},
+		{rule: "ChangesWhatWasRead", query: q.TenantReseal, first: free, each: "ssssssssssssssssssssssssssssssss other",
+			with: func(was string) any {
+				return db.TenantResealParams{ID: tenant, Was: []byte(was), Sealed: []byte("12345678901234567890123456789012")}
+			}, want: `
+			ssssssssssssssssssssssssssssssss: returns 1
+			ssssssssssssssssssssssssssssssss: changes tenants/tenant: fingerprint_secret=32 bytes
+			other: returns 0`},
+		{rule: "ChangesWhatWasRead", query: q.EventReseal, each: "p other", with: func(was string) any {
+			return db.EventResealParams{Consumer: "stripe", EventID: "waits", Was: []byte(was), Sealed: []byte("s")}
+		}, want: `
+			p: returns 1
+			p: changes inbox_events/stripe/waits: payload=s
+			other: returns 0`},
+		{rule: "ChangesWhatWasRead", query: q.RequestReseal, each: "begun finished", with: func(key string) any {
+			return db.RequestResealParams{TenantID: tenant, Key: key, Was: []byte("r"), Sealed: []byte("s")}
+		}, want: `
+			begun: returns 1
+			begun: changes idempotency_keys/begun: request=s
+			finished: returns 0`},
+		{rule: "ReadsTheOldestFirst", query: q.AnswersAfter, with: after, want: `
+			row twin Key=later FinishedAt=-3h1m Request=r AnswerBody={}
+			row Key=finished FinishedAt=-3h Request=r AnswerBody={}
+			row twin Key=recent FinishedAt=-2h1m AnswerBody={}
+			row Key=later FinishedAt=-2h AnswerBody={}`},
+		{rule: "ContinuesAfterAKey", query: q.AnswersAfter, with: but(after, func(p *db.AnswersAfterParams) {
+			p.AfterAt, p.AfterTenant, p.AfterKey, p.LimitRows = at("-3h"), tenant, "finished", 1
+		}), want: `
+			row twin Key=recent FinishedAt=-2h1m AnswerBody={}`},
+		{rule: "SealsBoth", query: q.KeyReseal, first: free, with: one, want: `
+			returns 1
+			changes idempotency_keys/finished: answer_body=[] request=s`},
+		{rule: "LeavesWhatIsNull", query: q.KeyReseal, first: free, with: but(one, func(p *db.KeyResealParams) {
+			p.WasRequest, p.SealedRequest = nil, nil
+		}), want: `
+			returns 1
+			changes idempotency_keys/finished: answer_body=[]`},
+		{rule: "NeedsTheAnswerThatWasRead", query: q.KeyReseal, first: free, with: but(one, func(p *db.KeyResealParams) {
+			p.WasAnswer = []byte("other")
+		}), want: `returns 0`},
+		{rule: "NeedsTheRequestThatWasRead", query: q.KeyReseal, first: free, with: but(one, func(p *db.KeyResealParams) {
+			p.WasRequest = []byte("other")
+		}), want: `returns 0`},
 	})
 }

@@ -11,9 +11,13 @@ import (
 	"example.com/payonce/testkit/dbtest"
 )
 
+func dataKeyOf(c byte) string {
+	return base64.StdEncoding.EncodeToString(append(bytes.Repeat([]byte{c}, 31), '!'))
+}
+
 func boxOf(t *testing.T, c byte) *sealed.Box {
 	t.Helper()
-	box, err := sealed.New(base64.StdEncoding.EncodeToString(append(bytes.Repeat([]byte{c}, 31), '!')))
+	box, err := sealed.New(dataKeyOf(c))
 	require.NoError(t, err)
 	return box
 }

@@ -1,0 +1,57 @@
+-- The loop that seals values anew: those that are plain, and those that were sealed with another key than the first of
+-- DATA_KEY. Each update names the value that was read, so that it changes nothing which another process has changed.
+
+-- name: SealedOtherwise :many
+-- Values outside of finished keys that are not sealed with the key, a few of each kind: secrets of tenants, events that
+-- wait, requests of unfinished keys. They are read by the indexes of what waits, or from small tables.
+SELECT s.place::text AS place, s.owner::text AS owner, s.id::text AS id, s.stored
+FROM (
+    (SELECT 'tenants' AS place, t.id AS owner, '' AS id, t.fingerprint_secret AS stored
+     FROM tenants t
+     WHERE sealed_by(t.fingerprint_secret) <> @key_id::bytea ORDER BY t.id LIMIT @limit_rows)
+    UNION ALL -- part: webhooks
+    (SELECT 'webhook_endpoints', w.tenant_id, '', w.secret -- part: webhooks
+     FROM webhook_endpoints w -- part: webhooks
+     WHERE sealed_by(w.secret) <> @key_id::bytea ORDER BY w.tenant_id LIMIT @limit_rows) -- part: webhooks
+    UNION ALL
+    (SELECT 'inbox_events', i.consumer, i.event_id, i.payload
+     FROM inbox_events i
+     WHERE i.status <> 'done' AND sealed_by(i.payload) <> @key_id::bytea LIMIT @limit_rows)
+    UNION ALL
+    (SELECT 'idempotency_keys', k.tenant_id, k.key, k.request
+     FROM idempotency_keys k
+     WHERE k.finished_at IS NULL AND sealed_by(k.request) <> @key_id::bytea LIMIT @limit_rows)
+) s;
+
+-- name: TenantReseal :execrows
+UPDATE tenants SET fingerprint_secret = @sealed WHERE id = @id AND fingerprint_secret = @was;
+
+-- name: EventReseal :execrows
+UPDATE inbox_events SET payload = @sealed WHERE consumer = @consumer AND event_id = @event_id AND payload = @was;
+
+-- name: RequestReseal :execrows
+UPDATE idempotency_keys SET request = @sealed
+WHERE tenant_id = @tenant_id AND key = @key AND finished_at IS NULL AND request = @was;
+
+-- name: AnswersAfter :many
+-- A page of finished keys that have a response, in the order in which they have finished, after a place in it. The last
+-- ones are left out: one that finished before them may not be committed yet. Request and response that are sealed with
+-- the key are left out, too: they are null.
+SELECT k.tenant_id, k.key, k.finished_at::timestamptz AS finished_at,
+    CASE WHEN sealed_by(k.request) <> @key_id::bytea THEN k.request END::bytea AS request,
+    CASE WHEN sealed_by(k.answer_body) <> @key_id::bytea THEN k.answer_body END::bytea AS answer_body
+FROM idempotency_keys k
+WHERE k.finished_at >= @after_at::timestamptz
+  AND (k.finished_at, k.tenant_id, k.key) > (@after_at::timestamptz, @after_tenant::text, @after_key::text)
+  AND k.finished_at < (SELECT clock_timestamp() - @behind::interval)
+  AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
+ORDER BY k.finished_at, k.tenant_id, k.key LIMIT @limit_rows;
+
+-- name: KeyReseal :execrows
+-- Seals the request and the response of a finished key anew; a null leaves the value as it is.
+UPDATE idempotency_keys
+SET request = coalesce(sqlc.narg(sealed_request)::bytea, request),
+    answer_body = coalesce(sqlc.narg(sealed_answer)::bytea, answer_body)
+WHERE tenant_id = @tenant_id AND key = @key AND finished_at IS NOT NULL AND answer_dropped_at IS NULL
+  AND request IS NOT DISTINCT FROM coalesce(sqlc.narg(was_request)::bytea, request)
+  AND answer_body = coalesce(sqlc.narg(was_answer)::bytea, answer_body);

@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
+	"example.com/payonce/testkit/dbtest"
+)
+
+// TestResealer: values that are plain, or sealed with another key, are sealed with the first one, and the other key can
+// be dropped. What they say stays the same, byte for byte.
+func TestResealer(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.URL(t)
+	open := func(dataKey string) *postgres.Pool {
+		box, err := sealed.New(dataKey)
+		require.NoError(t, err)
+		pool, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 4, Box: box})
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		return pool
+	}
+	a, b := dataKeyOf('a'), dataKeyOf('b')
+	old := open(a)
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		_, err := old.Raw().Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	secret := []byte("0123456789abcdef0123456789abcdef")
+	exec("INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('old', 'old', $1), ('plain', 'plain', $2)",
+		old.Box().Seal(sealed.FingerprintSecret("old"), secret), secret)
+	exec("INSERT INTO inbox_events (consumer, event_id, status, type, payload) VALUES ('stripe', 'evt', 'pending', 't', '{}')")
+	key := func(name string, request, answer []byte) {
+		t.Helper()
+		exec(`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, resource_id, request, request_id,
+			fingerprint_version, claim_token, leased_until, next_attempt_at, recovery_point, finished_at, answer_version,
+			answer_status, answer_headers, answer_body)
+			SELECT 'old', $1, 'create_order', repeat('f', 32)::bytea, 'ord', $2, 'req', 1, gen_random_uuid(), now(), now(),
+			CASE WHEN $3::bytea IS NULL THEN 'started' ELSE 'finished' END,
+			CASE WHEN $3 IS NULL THEN NULL ELSE now() - interval '1 hour' END,
+			CASE WHEN $3 IS NULL THEN NULL ELSE 1 END, CASE WHEN $3 IS NULL THEN NULL ELSE 201 END,
+			CASE WHEN $3 IS NULL THEN NULL ELSE ''::bytea END, $3`, name, request, answer)
+	}
+	text := []byte(`{"name":"Ada"}`)
+	for i := range 1100 { // more than two pages, of one time
+		key(fmt.Sprint("plain_", i), text, text)
+	}
+	key("sealed", old.Box().Seal(sealed.Request("old", "sealed"), text), old.Box().Seal(sealed.Answer("old", "sealed"), text))
+	key("half", text, old.Box().Seal(sealed.Answer("old", "half"), text))
+	key("unfinished", text, nil)
+	key("copied", nil, old.Box().Seal(sealed.Answer("old", "another"), text))
+
+	both := open(b + "," + a)
+	r := postgres.NewResealer(both, slog.New(slog.DiscardHandler))
+	require.Zero(t, r.Settled())
+	left := func() (n int) {
+		t.Helper()
+		require.NoError(t, old.Raw().QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE by <> $1) FROM (
+			SELECT sealed_by(fingerprint_secret) AS by FROM tenants UNION ALL SELECT sealed_by(payload) FROM inbox_events
+			UNION ALL SELECT sealed_by(request) FROM idempotency_keys
+			UNION ALL SELECT sealed_by(answer_body) FROM idempotency_keys) v`, both.Box().SealedBy()).Scan(&n))
+		return n
+	}
+	for range 20 {
+		n, err := r.RunOnce(t.Context())
+		require.NoError(t, err)
+		if n == 0 {
+			break
+		}
+	}
+	require.Equal(t, 1, left(), "all but the response of another key")
+	require.EqualValues(t, 1, r.Unreadable())
+	require.EqualValues(t, 3+1100+2+1, r.Resealed())
+	require.NotZero(t, r.Settled())
+	n, err := r.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n, "it looks at nothing twice")
+
+	last := open(b)
+	rows, err := last.Raw().Query(t.Context(), "SELECT key, request, answer_body FROM idempotency_keys WHERE key <> 'copied'")
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		var request, answer []byte
+		require.NoError(t, rows.Scan(&name, &request, &answer))
+		opened, err := last.Box().Open(sealed.Request("old", name), request)
+		require.NoError(t, err)
+		require.Equal(t, text, opened)
+		if answer != nil {
+			opened, err = last.Box().Open(sealed.Answer("old", name), answer)
+			require.NoError(t, err)
+			require.Equal(t, text, opened)
+		}
+	}
+	require.NoError(t, rows.Err())
+
+	n, err = postgres.NewResealer(open("none,"+b), slog.New(slog.DiscardHandler)).RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n, "without a key that seals there is nothing to do")
+}
