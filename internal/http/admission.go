@@ -39,6 +39,7 @@ const (
 	workRefuse              // to refuse a request without a valid API key
 	workWebhook             // for a webhook whose signature is not checked yet
 	workPage                // for a document, until it is sent
+	workProbe               // to say that the process lives, or is ready
 	works
 )
 
@@ -53,6 +54,8 @@ type share struct {
 
 	pace  time.Duration // between one request and the next; 0: none
 	burst time.Duration // of paces that a client has saved up
+
+	yields bool // the pace is for while other tenants are active
 }
 
 func (s share) of(active int) int {
@@ -67,12 +70,14 @@ func (s share) of(active int) int {
 func sharesFor(connections, processors int) [works]share {
 	half := max(1, processors/2)
 	return [works]share{
-		workKeyed:   {alone: 1024, all: 32, least: 8}, // Look-ups go in batches, so many at a time are good.
-		workLarge:   {alone: 4 * processors, all: processors, least: half},
+		workKeyed: {alone: 1024, all: 32, least: 8}, // Look-ups go in batches, so many at a time are good.
+		workLarge: {alone: 4 * processors, all: processors, least: half,
+			pace: time.Second / 125 / time.Duration(processors), burst: time.Second / 4, yields: true},
 		workRead:    {alone: connections, all: max(2, connections), least: max(1, connections/6)},
 		workRefuse:  {alone: half, all: half, least: half, pace: time.Second / 500, burst: time.Second},
 		workWebhook: {alone: 4 * processors, all: processors, least: half},
 		workPage:    {alone: half, all: half, least: half, pace: time.Second / 250, burst: time.Second},
+		workProbe:   {alone: half, all: half, least: half, pace: time.Second / 2000, burst: time.Second / 4},
 	}
 }
 
@@ -177,11 +182,11 @@ func (a *admission) arrive(id clientID, work work) (_ place, admitted chan struc
 
 // take takes a place, if the share and the pace of the line allow it.
 func (a *admission) take(line *line, work work) bool {
-	share := &a.shares[work]
-	if line.taken >= share.of(max(a.active, a.before)) {
+	share, active := &a.shares[work], max(a.active, a.before)
+	if line.taken >= share.of(active) {
 		return false
 	}
-	if share.pace > 0 {
+	if share.pace > 0 && (active > 1 || !share.yields) {
 		now := time.Now()
 		if line.next.Sub(now) > share.burst {
 			return false
@@ -202,9 +207,11 @@ func (a *admission) letIn(line *line, work work) {
 		line.waiting = line.waiting[1:]
 		a.waiting--
 	}
-	if share := a.shares[work]; len(line.waiting) > 0 && share.pace > 0 && !line.paced {
+	// If it is the pace that they wait for, a timer lets them in; otherwise who leaves does.
+	wait := time.Until(line.next) - a.shares[work].burst
+	if a.shares[work].pace > 0 && wait > 0 && len(line.waiting) > 0 && !line.paced {
 		line.paced = true
-		time.AfterFunc(max(0, time.Until(line.next)-share.burst), func() {
+		time.AfterFunc(wait, func() {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			line.paced = false

@@ -198,6 +198,28 @@ func TestAdmission(t *testing.T) {
 			require.Equal(t, 1, n)
 		})
 
+	in("PaceYieldsToOthersOnly", share{alone: 100, all: 100, pace: time.Second, yields: true}, func(t *testing.T, c crowd) {
+		places, n := c.enters(many, 10)
+		require.Equal(t, 10, n, "alone")
+		c.drain(places)
+		others, n := c.enters(other, 1)
+		require.Equal(t, 1, n)
+		places, n = c.enters(many, 10)
+		require.Equal(t, 1, n)
+		time.Sleep(time.Second + time.Millisecond)
+		require.Len(t, places, 2)
+		time.Sleep(time.Minute)
+		c.drain(places)
+		c.drain(others)
+	})
+
+	in("NoTimerWaitsForAPlace", share{alone: 1, pace: time.Millisecond, burst: time.Second}, func(t *testing.T, c crowd) {
+		places, n := c.enters(many, 2)
+		require.Equal(t, 1, n)
+		require.False(t, c.clients[many].lines[workRead].paced, "it would fire again and again until the first one leaves")
+		c.drain(places)
+	})
+
 	in("ForgetsWhoIsGone", of, func(t *testing.T, c crowd) {
 		places, _ := c.enters(many, 20)
 		for range 3 {

@@ -16,10 +16,24 @@ const readinessTimeout = time.Second
 func healthPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{
-			{method: "GET", pattern: "/healthz", handle: s.healthz, open: true},
-			{method: "GET", pattern: "/readyz", handle: s.readyz, open: true},
+			{method: "GET", pattern: "/healthz", handle: s.probed(s.healthz), open: true},
+			{method: "GET", pattern: "/readyz", handle: s.probed(s.readyz), open: true},
 		}
 	}}
+}
+
+// probeDelay is how much longer a probe may take in a flood of them: less than a load balancer waits.
+const probeDelay = readinessTimeout / 2
+
+// probed slows a flood of probes down. None is ever refused or lost for it, because those of the load balancer may come
+// from the same address.
+func (s *Server) probed(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), probeDelay)
+		defer cancel()
+		_ = s.admit(ctx, r, workProbe)
+		next(w, r)
+	}
 }
 
 // healthz does not depend on the database: an orchestrator restarts the process when it

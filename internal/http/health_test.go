@@ -3,10 +3,13 @@ package http
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -36,5 +39,31 @@ func TestProbesShareAQuestion(t *testing.T) {
 		}
 		go func() { answer <- nil }()
 		require.NoError(t, r.ask(), "an answer is for those that waited for it, and no others")
+	})
+}
+
+// TestProbesAreSlowedDownAndNotRefused, however many there are.
+func TestProbesAreSlowedDownAndNotRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{admission: newAdmission(sharesFor(1, 2))}
+		probe := s.probed(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+		began := time.Now()
+		var all sync.WaitGroup
+		var soon atomic.Int64
+		for range 3 * waitersMax {
+			all.Go(func() {
+				r := httptest.NewRequest("GET", "/readyz", nil)
+				ctx, visit := visited(r.Context())
+				w := httptest.NewRecorder()
+				probe(&statusWriter{ResponseWriter: w, place: &visit.place}, r.WithContext(ctx))
+				if require.Equal(t, http.StatusNoContent, w.Code); time.Since(began) < probeDelay/2 {
+					soon.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.LessOrEqual(t, time.Since(began), probeDelay)
+		require.Less(t, soon.Load(), int64(3*waitersMax), "those that may wait are slowed down")
 	})
 }

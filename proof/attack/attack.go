@@ -24,6 +24,8 @@ var attacks = []attack{
 	malformedBodies, malformedKeys, cardNumbers, hostilePaths,
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,
+	floodOfWrongKeys, floodOfReads, floodOfReplays, floodOfNewWork, floodOfInvalidBodies, floodOfWaiters,
+	floodOfUnsignedWebhooks, floodOfProbes, floodOfPages, memory,
 	readOnlyServer, connectionSlots, fullDisk,
 	secretsInOutputs, signedOutSession, escapesInTerminal,
 	foreignProfiles, guessedTokens, // last: they use up the tries of the address from which the others sign in

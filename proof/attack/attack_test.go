@@ -3,13 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,9 +66,10 @@ func TestAttacksSucceedWhereNothingStopsThem(t *testing.T) {
 	needsAService := []string{ // which makes what they look at
 		"replayed webhook", "scripts in text", "secrets in outputs", "slow clients", "escapes in the terminal",
 		"broker forgery", "internal addresses", "hostile endpoints", "hostile answers of Stripe", "read-only server", "connection slots", "full disk",
+		"memory",
 	}
 	for _, a := range attacks {
-		if slices.Contains(needsAService, a.name) {
+		if slices.Contains(needsAService, a.name) || strings.HasPrefix(a.name, "flood of ") {
 			continue
 		}
 		_, err := a.run(t.Context(), s)
@@ -118,4 +123,66 @@ func TestPage(t *testing.T) {
 		require.Contains(t, table, "| "+a.name+" | "+a.who+" | "+a.tries+" | "+a.holds+" |",
 			"go run -C proof ./attack -write docs")
 	}
+}
+
+// TestSlowedVictim: a median eleven times as long, a failed request and a probe that says no are each seen.
+func TestSlowedVictim(t *testing.T) {
+	t.Parallel()
+	var slow, failing, unready atomic.Bool
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/readyz":
+			if unready.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		case r.Method == "GET":
+			if failing.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_, _ = w.Write([]byte(`{"id":"a"}`))
+		default:
+			time.Sleep(time.Millisecond)
+			if slow.Load() {
+				time.Sleep(100 * time.Millisecond)
+			}
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte(`{"id":"a"}`))
+		}
+	}))
+	t.Cleanup(service.Close)
+	s := &site{api: &process.API{URL: service.URL}, victim: tenant{client: client{base: service.URL}}}
+	amid := func(what *atomic.Bool) error {
+		_, err := s.amid(t.Context(), 0, func() (func() error, error) {
+			what.Store(true)
+			return func() error { what.Store(false); return nil }, nil
+		})
+		return err
+	}
+	require.NoError(t, amid(new(atomic.Bool)))
+	require.ErrorIs(t, amid(&failing), errDidNotHold)
+	require.ErrorIs(t, amid(&unready), errDidNotHold)
+	require.ErrorIs(t, amid(&slow), errDidNotHold)
+}
+
+// TestFlood: it is sent over all its connections, each request differs where it should, and its answers are counted.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	var keys sync.Map
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, twice := keys.LoadOrStore(r.Header.Get("Idempotency-Key"), true)
+		if twice || len(r.Header.Get("Idempotency-Key")) != len(random) {
+			w.WriteHeader(http.StatusConflict)
+		}
+	}))
+	t.Cleanup(service.Close)
+	in, feed := io.Pipe()
+	go func() {
+		_ = json.NewEncoder(feed).Encode(flood{Addr: strings.TrimPrefix(service.URL, "http://"), Connections: 10,
+			Requests: []string{raw("POST", "/", "", random, "{}")}})
+		time.Sleep(200 * time.Millisecond)
+		_ = feed.Close()
+	}()
+	var out bytes.Buffer
+	require.NoError(t, sendFlood(in, &out))
+	require.Regexp(t, `^\{"200":\d+\}\n$`, out.String())
 }

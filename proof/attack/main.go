@@ -1,7 +1,7 @@
 // Command attack attacks the service as somebody would who wants to get in, to see what is not theirs, or to do harm,
 // and says what held.
 //
-//	go run -C proof ./attack                    all of them: a minute and a half
+//	go run -C proof ./attack                    all of them: three minutes
 //	go run -C proof ./attack -long              all of them, with more of everything, as by night
 //	go run -C proof ./attack -only 'webhooks'   those whose names match
 //	go run -C proof ./attack -list              their names
@@ -33,6 +33,13 @@ const (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == floodArgument {
+		if err := sendFlood(os.Stdin, os.Stdout); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, "attack: send a flood:", err)
+			os.Exit(exitNotTried)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"example.com/payonce/stripesim"
+)
+
+const (
+	floodConnections = 1000
+	floodWaiters     = 2000
+	floodTime        = 2 * time.Second
+	floodTimeLong    = 20 * time.Second
+	memoryHolders    = 200
+	memoryMore       = 192 // MiB
+)
+
+const doesNotSlow = "payments, orders and reads of another tenant take at most ten times as long as without it, none fails, " +
+	"and the process is ready throughout"
+
+// floodOf makes an attack of the requests that prepare returns.
+func floodOf(name, who, tries string, connections int, prepare func(context.Context, *site) ([]string, error)) attack {
+	return attack{
+		name: "flood of " + name, who: who, tries: fmt.Sprintf(tries, connections), holds: doesNotSlow,
+		run: func(ctx context.Context, s *site) (string, error) {
+			requests, err := prepare(ctx, s)
+			if err != nil {
+				return "", err
+			}
+			f := flood{Addr: strings.TrimPrefix(s.api.URL, "http://"), Connections: connections, Requests: requests}
+			return s.under(ctx, f)
+		},
+	}
+}
+
+// under is what becomes of the victim in a flood.
+func (s *site) under(ctx context.Context, f flood) (string, error) {
+	length := floodTime
+	if s.long {
+		length = floodTimeLong
+	}
+	return s.amid(ctx, length, func() (func() error, error) {
+		end, err := f.send(ctx)
+		return func() error {
+			answers, err := end()
+			if err == nil && len(answers) == 0 {
+				err = errors.New("the flood got no answer")
+			}
+			return err
+		}, err
+	})
+}
+
+var (
+	floodOfWrongKeys = floodOf("wrong keys", "anybody", "%d connections, each with a new API key in every request",
+		floodConnections, func(_ context.Context, s *site) ([]string, error) {
+			key := "payonce_" + strings.TrimPrefix(s.victim.id, "ten_") + "_" + random
+			return []string{raw("GET", "/v1/payments/"+s.owned.payment, key, "", "")}, nil
+		})
+	floodOfReads = floodOf("reads", "a tenant", "%d connections that read a payment and lists", floodConnections,
+		func(ctx context.Context, s *site) ([]string, error) {
+			payment, err := s.attacker.pay(ctx, "flood-of-reads")
+			return []string{
+				raw("GET", "/v1/payments/"+payment, s.attacker.key, "", ""),
+				raw("GET", "/v1/payments?limit=100", s.attacker.key, "", ""),
+				raw("GET", "/v1/events?limit=100", s.attacker.key, "", ""),
+				raw("GET", "/v1/idempotency-keys/flood-of-reads-pay", s.attacker.key, "", ""),
+			}, err
+		})
+	floodOfReplays = floodOf("replays", "a tenant", "%d connections that repeat a finished payment", floodConnections,
+		func(ctx context.Context, s *site) ([]string, error) {
+			_, err := s.attacker.pay(ctx, "flood-of-replays")
+			if err != nil {
+				return nil, err
+			}
+			order, err := s.attacker.order(ctx, "flood-of-replays")
+			return []string{raw("POST", "/v1/payments", s.attacker.key, "flood-of-replays-pay",
+				fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, order))}, err
+		})
+	floodOfNewWork = floodOf("new work", "a tenant", "%d connections that make orders", floodConnections,
+		func(_ context.Context, s *site) ([]string, error) {
+			return []string{raw("POST", "/v1/orders", s.attacker.key, random,
+				`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`)}, nil
+		})
+	floodOfInvalidBodies = floodOf("invalid bodies", "a tenant", "%d connections that send bodies of 60 KiB with a mistake at their end",
+		floodConnections, func(_ context.Context, s *site) ([]string, error) {
+			item := `{"sku":"` + strings.Repeat("a", 64) + `","quantity":1,"unit_amount":100},`
+			body := `{"currency":"usd","items":[` + strings.Repeat(item, 60<<10/len(item)) + `{"sku":1}]}`
+			return []string{raw("POST", "/v1/orders", s.attacker.key, random, body)}, nil
+		})
+	floodOfWaiters = floodOf("waiters", "a tenant", "%d connections with Prefer: wait=10 and the key of a payment that hangs at Stripe",
+		floodWaiters, func(ctx context.Context, s *site) ([]string, error) {
+			order, err := s.attacker.order(ctx, "flood-of-waiters")
+			if err != nil {
+				return nil, err
+			}
+			s.sim.Inject(stripesim.Fault{Op: "intent.confirm", OrderID: order, Kind: stripesim.BlackHole, Times: 1})
+			body := fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, order)
+			go func() { // It is answered when the flood is over.
+				_, _ = s.attacker.send(ctx, "POST", "/v1/payments", body, map[string][]string{"Idempotency-Key": {"flood-of-waiters-pay"}})
+			}()
+			time.Sleep(200 * time.Millisecond)
+			return []string{strings.Replace(raw("POST", "/v1/payments", s.attacker.key, "flood-of-waiters-pay", body),
+				"\r\n", "\r\nPrefer: wait=10\r\n", 1)}, nil
+		})
+	floodOfUnsignedWebhooks = floodOf("unsigned webhooks", "anybody", "%d connections that send events of 100 KiB under made-up signatures",
+		floodConnections, func(_ context.Context, _ *site) ([]string, error) {
+			return []string{unsignedWebhook(100 << 10)}, nil
+		})
+	floodOfProbes = floodOf("probes", "anybody", "%d connections that ask whether the process is ready", floodConnections,
+		func(_ context.Context, _ *site) ([]string, error) {
+			return []string{raw("GET", "/readyz", "", "", "")}, nil
+		})
+	floodOfPages = floodOf("pages", "anybody", "%d connections that read the OpenAPI document and pages that do not exist", floodConnections,
+		func(_ context.Context, _ *site) ([]string, error) {
+			return []string{raw("GET", "/openapi.json", "", "", ""), raw("GET", "/"+random, "", "", "")}, nil
+		})
+)
+
+// memory has the process hold as much as it will.
+var memory = attack{
+	name: "memory", who: "anybody",
+	tries: fmt.Sprintf("%d connections that slowly send events of 1 MiB under made-up signatures", memoryHolders),
+	holds: fmt.Sprintf("the process's resident memory grows by at most %d MiB, and the victim notices as little as in a flood",
+		memoryMore),
+	run: func(ctx context.Context, s *site) (string, error) {
+		before, err := resident(s.api.PID())
+		if err != nil {
+			return "", err
+		}
+		most, stop, stopped := before, make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				if now, err := resident(s.api.PID()); err == nil {
+					most = max(most, now)
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		}()
+		seen, err := s.under(ctx, flood{
+			Addr: strings.TrimPrefix(s.api.URL, "http://"), Connections: memoryHolders,
+			Requests: []string{unsignedWebhook(1<<20 - 100)}, Trickle: 64 << 10,
+		})
+		close(stop)
+		<-stopped
+		if err == nil && most-before > memoryMore {
+			err = didNotHold("resident memory grew from %d to %d MiB", before, most)
+		}
+		return fmt.Sprintf("resident memory grew from %d to %d MiB; %s", before, most, seen), err
+	},
+}
+
+// resident is a process's memory in MiB, as Linux tells it.
+func resident(pid int) (mib int, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("resident memory: %w", err)
+	}
+	_, line, _ := strings.Cut(string(status), "VmRSS:")
+	if _, err := fmt.Sscanf(line, "%d kB", &mib); err != nil {
+		return 0, fmt.Errorf("VmRSS: %w", err)
+	}
+	return mib >> 10, nil
+}
+
+// raw is a request as it is sent.
+func raw(method, path, apiKey, key, body string) string {
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: a\r\n", method, path)
+	if apiKey != "" {
+		_, _ = fmt.Fprintf(&b, "Authorization: Bearer %s\r\n", apiKey)
+	}
+	if key != "" {
+		_, _ = fmt.Fprintf(&b, "Idempotency-Key: %s\r\n", key)
+	}
+	if body != "" {
+		_, _ = fmt.Fprintf(&b, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
+	}
+	return b.String() + "\r\n" + body
+}
+
+// unsignedWebhook has a signature that could be right, so that its body is read.
+func unsignedWebhook(size int) string {
+	body := `{"id":"evt_` + strings.Repeat("a", size) + `"}`
+	return strings.Replace(raw("POST", "/v1/webhooks/stripe", "", "", body), "\r\n",
+		fmt.Sprintf("\r\nStripe-Signature: t=%d,v1=%s\r\n", time.Now().Unix(), strings.Repeat("0", 64)), 1)
+}
+
+// order makes an order under a key.
+func (t tenant) order(ctx context.Context, key string) (string, error) {
+	object, err := t.must(ctx, http.StatusCreated, "POST", "/v1/orders", key,
+		`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`)
+	id, _ := object["id"].(string)
+	return id, err
+}
+
+// pay makes an order under a key, and pays it under the same with -pay.
+func (t tenant) pay(ctx context.Context, key string) (string, error) {
+	order, err := t.order(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	object, err := t.must(ctx, http.StatusCreated, "POST", "/v1/payments", key+"-pay",
+		fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, order))
+	id, _ := object["id"].(string)
+	return id, err
+}
