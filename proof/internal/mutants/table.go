@@ -73,8 +73,8 @@ var All = []Mutant{
 		ID: "M6", Guard: "answers are stored bytes: a replay is decoded and encoded again", Breaks: "I3",
 		Edits: []Edit{
 			{"internal/idempotency/store.go", "\t\"crypto/hmac\"\n", "\t\"crypto/hmac\"\n\t\"encoding/json\"\n"},
-			{"internal/idempotency/store.go", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n",
-				"int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n\t\tvar v any\n\t\tif " +
+			{"internal/idempotency/store.go", "row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)\n",
+				"row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)\n\t\tvar v any\n\t\tif " +
 					"json.Unmarshal(f.Answer.Body, &v) == nil {\n\t\t\tf.Answer.Body, _ = json.Marshal(v)\n\t\t}\n"},
 		},
 		Test: Test{"internal/payments", "pay_test.go", "TestPayment/SucceedsOnceAndReplaysItsResponse", "every final " +
