@@ -33,7 +33,7 @@ func (l *lanes) prompt() db.DeliveryLeaseParams {
 			p.Busy = append(p.Busy, tenantID)
 		}
 	}
-	p.LimitRows = int32(max(0, room))
+	p.LimitRows = int32(max(0, room)) //nolint:gosec // tens
 	return p
 }
 
@@ -48,7 +48,7 @@ func (l *lanes) slowOnes() db.DeliveryLeaseParams {
 		}
 	}
 	if len(p.Among) > 0 {
-		p.LimitRows = int32(max(0, slowMax-l.turned))
+		p.LimitRows = int32(max(0, slowMax-l.turned)) //nolint:gosec // tens
 	}
 	return p
 }
