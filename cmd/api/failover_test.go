@@ -160,7 +160,9 @@ func TestStartWaitsForSlots(t *testing.T) {
 	defer stop()
 	serves := &stopsAt{said: []byte(`"msg":"serving"`), stop: stop}
 	waits := &stopsAt{said: []byte("53300"), stop: func() { w.Exec(`ALTER ROLE ` + name + ` CONNECTION LIMIT -1`) }}
-	env := map[string]string{"DATABASE_URL": u.String(), "BROKER_URL": "embedded:" + t.TempDir()}
+	env := map[string]string{
+		"DATABASE_URL": u.String(), "BROKER_URL": "embedded:" + t.TempDir(), "DATA_KEY": world.DataKey,
+	}
 	code := run(ctx, []string{"serve"}, settings(env), io.Discard, io.MultiWriter(waits, serves))
 	require.Zero(t, code, serves.log.String())
 	require.Contains(t, serves.log.String(), "the database is not ready; trying again")

@@ -57,7 +57,7 @@ func wired(t *testing.T, w *world.World, events broker.Broker, change map[string
 		)
 	})
 	require.NoError(t, err)
-	pool, err := postgres.Open(t.Context(), w.URL, postgres.Options{})
+	pool, err := postgres.Open(t.Context(), w.URL, postgres.Options{Box: w.DB.Box()})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	s, err := wire(t.Context(), resources{

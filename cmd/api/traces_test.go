@@ -51,7 +51,7 @@ func startTraced(t *testing.T) *traced {
 	}))
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
-	pool, err := postgres.Open(t.Context(), w.URL, postgres.Options{})
+	pool, err := postgres.Open(t.Context(), w.URL, postgres.Options{Box: w.DB.Box()})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	events, err := broker.Open(t.Context(), "embedded:"+t.TempDir(), broker.Options{Log: log})

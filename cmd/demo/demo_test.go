@@ -201,7 +201,8 @@ func TestServe(t *testing.T) {
 			t.Parallel()
 			dsn := demo.Find(t, said, `psql '(\S+)'`)
 			e := demo.Start(t,
-				[]string{"DATABASE_URL=" + dsn, "DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator}, "-all")
+				[]string{"DATABASE_URL=" + dsn, "DATA_KEY=" + demo.Find(t, said, `DATA_KEY=([^,\s]+)`),
+					"DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator}, "-all")
 			out, code := e.Wait()
 			require.Zero(t, code, out)
 			require.Contains(t, out, "ok  no request, webhook or event is unfinished")

@@ -47,7 +47,9 @@ func keyExpired(p *sceneRun) {
 		p.waitForStatus(p.b, problem.Resource.Href, "succeeded")
 		break
 	}
-	p.expectCharges(old.order, 1) // A keeps the short retention until the next scene restarts it.
+	p.must(node.Stop())
+	p.must(node.start(p.ctx)) // with the retention that it had
+	p.expectCharges(old.order, 1)
 }
 
 func databaseRestored(p *sceneRun) {

@@ -34,6 +34,7 @@ func (s *system) serve(ctx context.Context, out *printer) {
 	out.fact("Stripe", "%s/effects, every charge and refund at the simulated Stripe", s.stripe.admin)
 	out.fact("Broker", "%s, stream PAYONCE", s.broker.url())
 	out.fact("PostgreSQL", "psql '%s'", s.dsn)
+	out.fact("Data key", "DATA_KEY=%s, for api audit and -against", s.dataKey)
 	s.sayCurlLines(out, order.object().ID)
 	out.say("\nCtrl-C ends it and deletes its data.")
 	<-ctx.Done()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/erasure"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/sealed"
 	"example.com/payonce/testkit/world"
 )
@@ -49,6 +50,8 @@ func (b *bundle) customer(reference string) erasure.Customer {
 	require.NoError(b.t, err)
 	secret, err := b.DB.Box().Open(sealed.FingerprintSecret(b.Tenant.ID), stored)
 	require.NoError(b.t, err)
+	_, err = b.DB.ErasureSecret(b.t.Context(), "ten_nobodys")
+	require.ErrorIs(b.t, err, postgres.ErrNoRows)
 	return erasure.Customer{TenantID: b.Tenant.ID, Reference: reference, Secret: secret}
 }
 

@@ -101,6 +101,9 @@ func TestQueriesOfErasures(t *testing.T) {
 		{rule: "FindsNone", query: q.ErasureLast, with: db.ErasureLastParams{
 			TenantID: tenant, ReferenceMac: []byte("never_never_never_never_never_ne")}, want: `
 			no row`},
+		{rule: "FindsNoneOfAnotherTenant", query: q.ErasureLast, with: db.ErasureLastParams{
+			TenantID: "third", ReferenceMac: []byte("mac_mac_mac_mac_mac_mac_mac_mac_")}, want: `
+			no row`},
 		{rule: "FindsNothingUnfinished", query: q.ErasureUnfinished,
 			with: db.ErasureUnfinishedParams{TenantID: tenant, Ids: ada}, want: `
 			no row`},

@@ -46,23 +46,24 @@ func TestQueriesOfInvariantsOfSealedAnswers(t *testing.T) {
 			`
 	sealAll := `UPDATE idempotency_keys SET answer_body = ` + sealedWith("a", 2) + ` WHERE answer_body = '{}';
 			UPDATE idempotency_keys SET answer_body = NULL, answer_dropped_at = now() WHERE key = 'dropped'`
+	andPlain := sealAll + `; UPDATE idempotency_keys SET answer_body = 'no JSON' WHERE key = 'other'`
 	tenants := []string{tenant, twin, tenant, tenant}
 	keys := []string{"failed", "failed", "refund", "dropped"}
 	bodies := func(body string) [][]byte { return [][]byte{[]byte(body), []byte(body), []byte(body), []byte(body)} }
 	const said = `{"status":"404"}`
 	checkInvariants(t, []queryCase{
-		{rule: "JudgesWhatWasOpened", query: q.InvariantSuccessIsKept, given: given, first: sealAll, any: true,
+		{rule: "JudgesWhatWasOpened", query: q.InvariantSuccessIsKept, given: given, first: andPlain, any: true,
 			with: db.InvariantSuccessIsKeptParams{TenantIds: tenants, Keys: keys, Bodies: bodies(said)}, want: `
 			row Subject=acme:eu pay_failed Detail=response says paid with  , payment is failed`},
 		{rule: "LeavesWhatIsSealed", query: q.InvariantSuccessIsKept, given: given, first: sealAll,
 			with: db.InvariantSuccessIsKeptParams{}, want: `no row`},
-		{rule: "JudgesWhatWasOpened", query: q.InvariantResponseAgrees, given: given, first: sealAll, any: true,
+		{rule: "JudgesWhatWasOpened", query: q.InvariantResponseAgrees, given: given, first: andPlain, any: true,
 			with: db.InvariantResponseAgreesParams{TenantIds: tenants, Keys: keys, Bodies: bodies(said)}, want: `
 			row Subject=acme:eu pay_failed Detail=create_payment responded 201, body says 404, payment is failed
 			row Subject=acme:eu pay_refund Detail=create_refund responded 201, body says 404, nothing exists`},
 		{rule: "LeavesWhatIsSealed", query: q.InvariantResponseAgrees, given: given, first: sealAll,
 			with: db.InvariantResponseAgreesParams{}, want: `no row`},
-		{rule: "JudgesWhatWasOpened", query: q.InvariantResponseIsComplete, given: given, first: sealAll, any: true,
+		{rule: "JudgesWhatWasOpened", query: q.InvariantResponseIsComplete, given: given, first: andPlain, any: true,
 			with: db.InvariantResponseIsCompleteParams{TenantIds: tenants, Keys: keys, Bodies: bodies("{")}, want: `
 			row Subject=acme:eu pay_failed Detail=answer version 1, status 201
 			row Subject=acme:eu pay_refund Detail=answer version 1, status 201`},
@@ -98,6 +99,7 @@ func TestQueriesOfTheResealer(t *testing.T) {
 	  event_id  consumer  status   payload
 	  done      stripe    done     .
 	  parked    stripe    parked   p
+	  waits     another   pending  p
 	  waits     stripe    pending  p
 `
 	by := []byte("aaaa")
@@ -115,6 +117,7 @@ func TestQueriesOfTheResealer(t *testing.T) {
 			any: true, with: db.SealedOtherwiseParams{KeyID: by, LimitRows: 9}, want: `
 			row Place=idempotency_keys Owner=acme ID=dropped Stored=r
 			row Place=idempotency_keys Owner=acme:eu ID=begun Stored=r
+			row Place=inbox_events Owner=another ID=waits Stored=p
 			row Place=inbox_events Owner=stripe ID=waits Stored=p
 			row Place=tenants Owner=acme:eu Stored=32 bytes`},
 		{rule: "ChangesWhatWasRead", query: q.TenantReseal, first: free, each: "ssssssssssssssssssssssssssssssss other",
@@ -130,12 +133,16 @@ func TestQueriesOfTheResealer(t *testing.T) {
 			p: returns 1
 			p: changes inbox_events/stripe/waits: payload=s
 			other: returns 0`},
-		{rule: "ChangesWhatWasRead", query: q.RequestReseal, each: "begun finished", with: func(key string) any {
+		{rule: "ChangesWhatWasRead", query: q.RequestReseal, each: "begun dropped finished", with: func(key string) any {
 			return db.RequestResealParams{TenantID: tenant, Key: key, Was: []byte("r"), Sealed: []byte("s")}
 		}, want: `
 			begun: returns 1
 			begun: changes idempotency_keys/begun: request=s
+			dropped: returns 0
 			finished: returns 0`},
+		{rule: "NeedsTheRequestThatWasRead", query: q.RequestReseal, with: db.RequestResealParams{
+			TenantID: tenant, Key: "begun", Was: []byte("other"), Sealed: []byte("s"),
+		}, want: `returns 0`},
 		{rule: "ReadsTheOldestFirst", query: q.AnswersAfter, with: after, want: `
 			row twin Key=later FinishedAt=-3h1m Request=r AnswerBody={}
 			row Key=finished FinishedAt=-3h Request=r AnswerBody={}
@@ -153,6 +160,11 @@ func TestQueriesOfTheResealer(t *testing.T) {
 		}), want: `
 			returns 1
 			changes idempotency_keys/finished: answer_body=[]`},
+		{rule: "LeavesAnotherTenants", query: q.KeyReseal, first: free, with: db.KeyResealParams{
+			TenantID: tenant, Key: "later", WasAnswer: []byte("{}"), SealedAnswer: []byte("[]"),
+		}, want: `
+			returns 1
+			changes idempotency_keys/later: answer_body=[]`},
 		{rule: "NeedsTheAnswerThatWasRead", query: q.KeyReseal, first: free, with: but(one, func(p *db.KeyResealParams) {
 			p.WasAnswer = []byte("other")
 		}), want: `returns 0`},
