@@ -93,7 +93,7 @@ BEGIN
         SELECT k.key FROM idempotency_keys k WHERE k.tenant_id = of_tenant AND k.key = ANY(of_keys)
         UNION
         SELECT k.key FROM idempotency_keys k
-        WHERE k.tenant_id = of_tenant AND k.finished_at >= since
+        WHERE k.tenant_id = of_tenant AND k.finished_at >= since AND k.resource_id = ANY(resources)
           AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
     )
     UPDATE idempotency_keys k

@@ -26,7 +26,7 @@ import (
 const (
 	activeFor  = 30 * time.Second // A tenant is active for so long after a request, or for up to twice that.
 	waitersMax = 2048             // requests of one client that wait to be worked on
-	waitingMax = 8192             // of all clients
+	waitingMax = 8192             // of all tenants, and as many again of who has no valid key
 )
 
 // work is what a place is needed for.
@@ -87,7 +87,8 @@ type admission struct {
 
 	mu      sync.Mutex
 	clients map[clientID]*client
-	waiting int
+	room    room  // of tenants
+	open    room  // of who has no valid key, who could else fill that of tenants
 	period  int64 // the time, in activeFor
 	active  int   // tenants in this period
 	before  int   // tenants in the one before it
@@ -104,8 +105,12 @@ type client struct {
 	lines  [works]line
 }
 
+// room is how many requests wait.
+type room int
+
 // line is the requests of a client that need the same.
 type line struct {
+	room    *room
 	taken   int             // places
 	waiting []chan struct{} // closed when they have one
 	next    time.Time       // when the pace allows the next request, without what is saved up
@@ -152,7 +157,7 @@ func (a *admission) enter(ctx context.Context, id clientID, work work) (place, e
 	line := &p.client.lines[work]
 	if i := slices.Index(line.waiting, admitted); i >= 0 {
 		line.waiting = slices.Delete(line.waiting, i, i+1)
-		a.waiting--
+		*line.room--
 		return place{}, errAllWaiting
 	}
 	return p, nil // It was admitted together with the end of its time, which the next step will notice.
@@ -170,12 +175,12 @@ func (a *admission) arrive(id clientID, work work) (_ place, admitted chan struc
 	switch {
 	case len(line.waiting) >= waitersMax && id.tenant != "":
 		return place{}, nil, errShareUsedUp
-	case len(line.waiting) >= waitersMax || a.waiting >= waitingMax:
+	case len(line.waiting) >= waitersMax || *line.room >= waitingMax:
 		return place{}, nil, errAllWaiting
 	}
 	admitted = make(chan struct{})
 	line.waiting = append(line.waiting, admitted)
-	a.waiting++
+	*line.room++
 	a.letIn(line, work)
 	return place{a, c, work}, admitted, nil
 }
@@ -205,11 +210,12 @@ func (a *admission) letIn(line *line, work work) {
 	for len(line.waiting) > 0 && a.take(line, work) { // several, if its share has grown
 		close(line.waiting[0])
 		line.waiting = line.waiting[1:]
-		a.waiting--
+		*line.room--
 	}
 	// If it is the pace that they wait for, a timer lets them in; otherwise who leaves does.
+	// Its time may have come since take has looked; then nobody leaves, either.
 	wait := time.Until(line.next) - a.shares[work].burst
-	if a.shares[work].pace > 0 && wait > 0 && len(line.waiting) > 0 && !line.paced {
+	if a.shares[work].pace > 0 && (wait > 0 || line.taken == 0) && len(line.waiting) > 0 && !line.paced {
 		line.paced = true
 		time.AfterFunc(wait, func() {
 			a.mu.Lock()
@@ -228,6 +234,12 @@ func (a *admission) seen(id clientID) *client {
 	c := a.clients[id]
 	if c == nil {
 		c = &client{}
+		for i := range c.lines {
+			c.lines[i].room = &a.room
+			if id.tenant == "" {
+				c.lines[i].room = &a.open
+			}
+		}
 		a.clients[id] = c
 	}
 	if c.period != a.period {

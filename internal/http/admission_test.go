@@ -110,7 +110,7 @@ func TestAdmission(t *testing.T) {
 		c.drain(places)
 		c.drain(late)
 		c.drain(last)
-		require.Zero(t, c.waiting)
+		require.Zero(t, c.room)
 	})
 
 	in("ManyTenantsHaveTheLeastEach", of, func(t *testing.T, c crowd) {
@@ -150,15 +150,22 @@ func TestAdmission(t *testing.T) {
 			}
 			return err
 		}
-		stranger := clientID{network: netip.MustParsePrefix("192.0.2.1/32")}
+		stranger := func(n byte) clientID {
+			return clientID{network: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 32)}
+		}
 		require.NoError(t, arrive(many, waitersMax))
 		require.ErrorIs(t, arrive(many, 1), errShareUsedUp)
 		require.Equal(t, codeRateLimited, errShareUsedUp.code)
-		require.NoError(t, arrive(stranger, waitersMax))
-		require.ErrorIs(t, arrive(stranger, 1), errAllWaiting)
+		require.NoError(t, arrive(stranger(1), waitersMax))
+		require.ErrorIs(t, arrive(stranger(1), 1), errAllWaiting)
 		require.Equal(t, codeUnavailable, errAllWaiting.code)
-		require.NoError(t, arrive(clientID{tenant: "a"}, waitersMax))
-		require.NoError(t, arrive(clientID{tenant: "b"}, waitersMax))
+		for n := range byte(3) {
+			require.NoError(t, arrive(stranger(n+2), waitersMax))
+		}
+		require.ErrorIs(t, arrive(stranger(5), 1), errAllWaiting)
+		for _, tenant := range []string{"a", "b", "c"} { // whose room no stranger fills
+			require.NoError(t, arrive(clientID{tenant: tenant}, waitersMax))
+		}
 		require.ErrorIs(t, arrive(other, 1), errAllWaiting)
 	})
 
@@ -169,7 +176,7 @@ func TestAdmission(t *testing.T) {
 		defer cancel()
 		_, err = c.enter(ctx, many, workRead)
 		require.ErrorIs(t, err, errAllWaiting)
-		require.Zero(t, c.waiting)
+		require.Zero(t, c.room)
 		p.leave()
 		_, n := c.enters(many, 1)
 		require.Equal(t, 1, n, "it has no place")

@@ -83,6 +83,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		r = r.WithContext(ctx)
 		w.Header().Set("Request-Id", visit.requestID)
 		seen := &statusWriter{ResponseWriter: w, place: &visit.place}
+		defer visit.place.leave()
 		defer seen.linger(r) // after the metrics, which do not count it
 		defer func() {
 			if bug := recover(); bug != nil {

@@ -86,3 +86,6 @@ const (
 	BatchBytes = batchBytes
 	LaneEvery  = laneEvery
 )
+
+// Again lets the time pass after which a resealer begins anew.
+func (r *Resealer) Again() { r.ended = r.ended.Add(-resealAgain - time.Second) }

@@ -67,20 +67,39 @@ func TestResealer(t *testing.T) {
 			UNION ALL SELECT sealed_by(answer_body) FROM idempotency_keys) v`, both.Box().SealedBy()).Scan(&n))
 		return n
 	}
-	for range 20 {
-		n, err := r.RunOnce(t.Context())
-		require.NoError(t, err)
-		if n == 0 {
-			break
+	pass := func(r *postgres.Resealer) {
+		t.Helper()
+		for range 20 {
+			n, err := r.RunOnce(t.Context())
+			require.NoError(t, err)
+			if n == 0 {
+				return
+			}
 		}
 	}
+	pass(r)
 	require.Equal(t, 1, left(), "all but the response of another key")
 	require.EqualValues(t, 1, r.Unreadable())
 	require.EqualValues(t, 3+1100+2+1, r.Resealed())
-	require.NotZero(t, r.Settled())
+	require.Zero(t, r.Settled(), "one cannot be opened")
 	n, err := r.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n, "it looks at nothing twice")
+
+	_, err = old.Raw().Exec(t.Context(), `UPDATE idempotency_keys SET answer_dropped_at = now(), request = NULL,
+		answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL WHERE key = 'copied'`)
+	require.NoError(t, err)
+	r.Again()
+	pass(r)
+	require.Zero(t, r.Unreadable())
+	require.NotZero(t, r.Settled())
+	pass(postgres.NewResealer(open(a+","+b), slog.New(slog.DiscardHandler))) // a process from before the change
+	require.NotZero(t, left())
+	pass(r)
+	require.NotZero(t, left(), "behind the place to which it has come")
+	r.Again()
+	pass(r)
+	require.Zero(t, left())
 
 	last := open(b)
 	rows, err := last.Raw().Query(t.Context(), "SELECT key, request, answer_body FROM idempotency_keys WHERE key <> 'copied'")
