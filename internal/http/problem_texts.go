@@ -177,8 +177,8 @@ var serviceTexts = map[string]problemText{
 			"the error persists, send the request_id to the operator.",
 	},
 	codeUnavailable: {
-		What: "The service cannot reach its database or its payment provider, or it is shutting down. It " +
-			"refused this request before it started it. If this was the first request with its key, nothing " +
+		What: "The service cannot reach its database or its payment provider, has more requests than it can take, or is " +
+			"shutting down. It refused this request before it started it. If this was the first request with its key, nothing " +
 			"was begun. If it was a retry, the response says nothing about the earlier request, which may " +
 			"have been executed.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After, with a longer " +
