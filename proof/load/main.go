@@ -118,7 +118,7 @@ type options struct {
 	run      string // part of every key
 
 	apiURL, simulator, apiKey string // of a system elsewhere
-	database                  string
+	database, dataKey         string
 	latency                   time.Duration // of the Stripe we simulate
 
 	script map[string]string // what the scripts read, see lib/config.js
@@ -154,6 +154,7 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (options
 	flags.StringVar(&o.apiKey, "api_key", "", "with -api_url: a key; otherwise a tenant is made in DATABASE_URL")
 	flags.StringVar(&o.database, "database_url", "",
 		"PostgreSQL: where to make a database for this run; with -api_url the one of that system")
+	flags.StringVar(&o.dataKey, "data_key", "", "with -api_url and -database_url: the DATA_KEY of that system")
 	flags.DurationVar(&o.latency, "stripe_latency", 20*time.Millisecond,
 		"how long the Stripe of a system of our own takes to answer")
 	for _, s := range scripted {

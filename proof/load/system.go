@@ -18,6 +18,7 @@ import (
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/devpg"
 	"example.com/payonce/testkit/process"
@@ -63,7 +64,7 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 	if err := process.Build(ctx, "cmd/api", program); err != nil {
 		return nil, err
 	}
-	dsn, err := s.startDatabase(ctx, o.database, say)
+	dsn, err := s.startDatabase(ctx, o, say)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func elsewhere(ctx context.Context, o options, say func(string, ...any)) (_ *sys
 		}
 	}()
 	if o.database != "" {
-		if err := s.open(ctx, o.database); err != nil {
+		if err := s.open(ctx, o.database, o.dataKey); err != nil {
 			return nil, err
 		}
 	}
@@ -133,9 +134,9 @@ func elsewhere(ctx context.Context, o options, say func(string, ...any)) (_ *sys
 }
 
 // startDatabase finds or starts PostgreSQL, and makes a database for this run.
-func (s *system) startDatabase(ctx context.Context, named string, say func(string, ...any)) (dsn string, err error) {
+func (s *system) startDatabase(ctx context.Context, o options, say func(string, ...any)) (dsn string, err error) {
 	pg, err := devpg.Start(ctx,
-		devpg.Options{URL: named, URLVar: "DATABASE_URL", Durable: true, MaxConnections: 200, Log: say})
+		devpg.Options{URL: o.database, URLVar: "DATABASE_URL", Durable: true, MaxConnections: 200, Log: say})
 	if err != nil {
 		return "", err
 	}
@@ -160,15 +161,19 @@ func (s *system) startDatabase(ctx context.Context, named string, say func(strin
 		})
 	}
 	u.Path = "/" + name
-	if err := s.open(ctx, u.String()); err != nil {
+	if err := s.open(ctx, u.String(), ""); err != nil {
 		return "", err
 	}
 	roles, err := devpg.Migrate(ctx, u.String())
 	return roles.Service, err
 }
 
-func (s *system) open(ctx context.Context, dsn string) (err error) {
-	if s.pool, err = postgres.Open(ctx, dsn, postgres.Options{Name: "payonce-load", MaxConn: 2}); err != nil {
+func (s *system) open(ctx context.Context, dsn, dataKey string) error {
+	box, err := sealed.New(dataKey)
+	if err != nil {
+		return fmt.Errorf("DATA_KEY %w", err)
+	}
+	if s.pool, err = postgres.Open(ctx, dsn, postgres.Options{Name: "payonce-load", MaxConn: 2, Box: box}); err != nil {
 		return err
 	}
 	s.Later(func() error { s.pool.Close(); return nil })
@@ -212,7 +217,7 @@ func (s *system) makeTenant(ctx context.Context, run string) error {
 	key, hash, hint := httpapi.NewAPIKey(id)
 	err := s.pool.InTx(ctx, func(q *db.Queries) error {
 		if err := q.TenantCreate(ctx, db.TenantCreateParams{
-			ID: id, Name: run, FingerprintSecret: secret,
+			ID: id, Name: run, FingerprintSecret: s.pool.Box().Seal(sealed.FingerprintSecret(id), secret),
 		}); err != nil {
 			return err
 		}
