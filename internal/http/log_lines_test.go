@@ -1,7 +1,6 @@
 package http
 
 import (
-	"bytes"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -10,13 +9,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/testkit/logs"
 )
 
 // TestLogLines: a flood of refusals is counted and not written out, and takes no line from anything else.
 func TestLogLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out logs.Buffer
 		l := newLogLines(slog.New(slog.NewTextHandler(&out, nil)))
 		allowed := func(message string, status, of int) (n int) {
 			for range of {
@@ -39,7 +40,7 @@ func TestLogLines(t *testing.T) {
 		synctest.Wait()
 		require.Contains(t, out.String(), `msg="log lines left out" message=request status=401 lines=1880`)
 
-		out.Reset()
+		out.Take()
 		time.Sleep(time.Minute)
 		require.Empty(t, out.String(), "nothing was left out since")
 		require.Equal(t, 100, allowed("request", http.StatusUnauthorized, 101))
@@ -53,7 +54,7 @@ func TestLogLines(t *testing.T) {
 // TestRefusalsAreSampled: the lines about requests, of those that could not be parsed, and of webhooks.
 func TestRefusalsAreSampled(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
+	var out logs.Buffer
 	s := newTestServer(t, slog.New(slog.NewTextHandler(&out, nil)))
 	for range 1000 {
 		require.Equal(t, http.StatusUnauthorized, s.status("GET", "/v1/orders", "", ""))
@@ -64,7 +65,7 @@ func TestRefusalsAreSampled(t *testing.T) {
 	s.logs.tellAll()
 	require.Contains(t, out.String(), `message=request status=401`)
 
-	out.Reset()
+	out.Take()
 	for range 300 {
 		require.Equal(t, http.StatusBadRequest, s.status("POST", "/v1/webhooks/stripe", "", "{}"))
 	}

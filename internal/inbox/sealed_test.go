@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,15 +51,21 @@ func TestPayloadsAreSealed(t *testing.T) {
 	require.NoError(t, err)
 
 	// Without the key they wait; the attempts do not count.
+	var mu sync.Mutex
 	var seen []string
+	see := func(e inbox.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, string(e.Payload))
+	}
 	handler := map[string]inbox.Handler{stripe: {
 		Prepare: func(_ context.Context, e inbox.Event) (any, error) {
-			seen = append(seen, string(e.Payload))
+			see(e)
 			return nil, nil
 		},
 		Settled: func(_ context.Context, events []inbox.Event) (ids []string, err error) {
 			for _, e := range events {
-				seen = append(seen, string(e.Payload))
+				see(e)
 			}
 			return nil, nil
 		},
