@@ -104,9 +104,9 @@ func (r *Resealer) RunOnce(ctx context.Context) (int, error) {
 		r.ended = time.Now()
 	}
 	if full {
-		return n, err
+		return n + found, err
 	}
-	return 0, err // Another process may seal the same values with its own first key: no hurry.
+	return found, err // no hurry with the others: another process may seal them with its own first key
 }
 
 // others seals what is not in finished keys. full: there may be more of them.
