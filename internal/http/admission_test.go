@@ -341,3 +341,32 @@ func TestReadLimit(t *testing.T) {
 		}
 	})
 }
+
+// TestTimerIsSetWhenThePaceHasJustCome: the pace allows a request between two looks at the clock, after which nothing but
+// its timer would let it in.
+func TestTimerIsSetWhenThePaceHasJustCome(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, share{alone: 1, pace: 5 * time.Microsecond})
+	for i := range 20_000 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		p, err := c.enter(ctx, clientID{network: netip.MustParsePrefix("192.0.2.1/32")}, workRefuse)
+		cancel()
+		require.NoError(t, err, i)
+		p.leave()
+	}
+}
+
+// TestAbortedRequestLeavesItsPlace: net/http's own panic goes on to net/http, and takes no place with it.
+func TestAbortedRequestLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, slog.New(slog.DiscardHandler))
+	aborts := s.observed(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		require.NoError(t, s.admit(r.Context(), r, workRefuse))
+		panic(http.ErrAbortHandler)
+	}))
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() {
+		aborts.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/orders", nil))
+	})
+	taken, _ := s.PlacesTaken()
+	require.Zero(t, taken)
+}

@@ -83,8 +83,8 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		r = r.WithContext(ctx)
 		w.Header().Set("Request-Id", visit.requestID)
 		seen := &statusWriter{ResponseWriter: w, place: &visit.place}
-		defer visit.place.leave()
 		defer seen.linger(r) // after the metrics, which do not count it
+		defer visit.place.leave()
 		defer func() {
 			if bug := recover(); bug != nil {
 				// net/http uses this panic to close a connection; it is no bug.
@@ -97,7 +97,6 @@ func (s *Server) observed(next http.Handler) http.Handler {
 					s.refuse(seen, r, errors.New("panic"))
 				}
 			}
-			visit.place.leave()
 			route, took := routeOf(r), time.Since(began)
 			describe(span, r, route, visit.requestID, seen)
 			span.End(nil)
