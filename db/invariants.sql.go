@@ -568,8 +568,8 @@ type InvariantOrderPaidOnceRow struct {
 // second check, for the day on which the first was dropped. They read whole tables and take no lock: for audits and
 // tests, not for requests.
 //
-// Those about responses judge what is plain as it stands. The database cannot read what is sealed, so their caller opens
-// it, page by page, and hands it back: with opened bodies such a query judges these, and without any the plain ones.
+// Those about responses check what is plain as it stands. The database cannot read what is sealed, so their caller opens
+// it, page by page, and hands it back: with opened bodies such a query checks these, and without any the plain ones.
 //
 // The time limits leave room for a lease of a minute and for the loops' own periods.
 // I1: an order is paid by at most one payment, and a PaymentIntent pays one payment.

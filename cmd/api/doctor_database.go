@@ -166,7 +166,7 @@ func (p patient) sealed(ctx context.Context, d *diagnosis, pool *postgres.Pool, 
 	case !box.Seals() && found.others+found.first > 0:
 		d.say(warning, id, "DATA_KEY begins with none: what is stored now is not encrypted; put the key first")
 	case !box.Seals():
-		d.say(warning, id, "DATA_KEY is unset: whoever reads a copy of the database reads stored requests and responses, "+
+		d.say(warning, id, "DATA_KEY is unset: a copy of the database shows stored requests and responses, "+
 			"and the secrets of tenants; set it to a key of openssl rand -base64 32")
 	case found.others+found.plain > 0:
 		d.say(healthy, id, "of the secrets of tenants %d of %d are sealed with the first key; the service seals the others",

@@ -353,7 +353,7 @@ func TestDoctor(t *testing.T) {
 		{name: "WebhookSecretWrong", ill: func(c *clinic) func() { return c.set("STRIPE_WEBHOOK_SECRET", "hush") },
 			id: "settings.STRIPE_WEBHOOK_SECRET", status: bad, says: "must begin with whsec_; the service does not start"},
 		{name: "DataKeyUnset", ill: func(c *clinic) func() { return c.set("DATA_KEY", "") },
-			id: "database.sealed", status: warning, says: "DATA_KEY is unset: whoever reads a copy"},
+			id: "database.sealed", status: warning, says: "DATA_KEY is unset: a copy of the database shows"},
 		{name: "DataKeyWrong", ill: func(c *clinic) func() { return c.set("DATA_KEY", "hidden") },
 			id: "settings.DATA_KEY", status: bad, says: "must be keys of 32 bytes"},
 		{name: "DataKeyNotTheFirst", ill: func(c *clinic) func() {

@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- An erasure records that one transaction has blanked what a tenant's customer is called, in orders and in everything
--- that repeats it. Function erase_customer inserts the row and makes the effect; nobody else may. Nothing changes or
+-- that repeats it. Function erase_customer inserts the row and makes the effect; nothing else may. Nothing changes or
 -- deletes an erasure: it proves that the customer was erased, to who still has the reference.
 CREATE TABLE erasures (
     tenant_id     text COLLATE "C" NOT NULL,
@@ -40,7 +40,7 @@ END $$;
 
 -- +goose StatementBegin
 -- What keeps the customer of some orders from being erased, up to a hundred things, each as its kind and its id. Either
--- it would write again what was erased, or somebody still needs the customer's name for it.
+-- it would write again what was erased, or the customer's name is still needed for it.
 CREATE FUNCTION unfinished_of_orders(of_tenant text, of_orders text[]) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
 DECLARE
     resources text[] := resources_of_orders(of_tenant, of_orders);

@@ -14,7 +14,7 @@
 // Nothing is written again afterwards. A process may have read the order before and be about to store an answer, or a
 // delivery, with what it read. So an order is erased only while nothing of it is unfinished: no key, no event that is
 // not published or not read by the notifier, no received event that has its payload. Until then the program refuses and
-// says what it waits for. It also refuses while somebody still needs the customer's name: a refund is owed, a dispute is
+// says what it waits for. It also refuses while the customer's name is still needed: a refund is owed, a dispute is
 // open, a charge is not explained.
 //
 // It may be interrupted and run again, and what was erased is not changed by that. Orders are erased in batches, each

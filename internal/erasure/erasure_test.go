@@ -74,7 +74,7 @@ func (b *bundle) found(text string) (columns []string) {
 	return columns
 }
 
-// TestErase: page by page, batch by batch, the customer and nobody else; again without effect.
+// TestErase: page by page, batch by batch, the customer and no other; again without effect.
 func TestErase(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,7 +12,7 @@ import (
 // A client may open a thousand connections and send over all of them at once. What it asks for may be cheap, a replay, a
 // read or a refusal: a thousand of them still stand before the one request of another tenant, in each queue that they
 // have in common, which are those of the processors and of the database's connections. So how many requests of one
-// client are worked on at a time has a limit, its share, and its others wait here, where nobody else waits behind
+// client are worked on at a time has a limit, its share, and its others wait here, where no other client waits behind
 // them (I30).
 //
 // A tenant that is alone has a share that it does not notice. While others are active they divide what there is. Who has
@@ -213,7 +213,7 @@ func (a *admission) letIn(line *line, work work) {
 		*line.room--
 	}
 	// If it is the pace that they wait for, a timer lets them in; otherwise who leaves does.
-	// Its time may have come since take has looked; then nobody leaves, either.
+	// Its time may have come since take has looked; then no request that leaves lets them in.
 	wait := time.Until(line.next) - a.shares[work].burst
 	if a.shares[work].pace > 0 && (wait > 0 || line.taken == 0) && len(line.waiting) > 0 && !line.paced {
 		line.paced = true

@@ -88,7 +88,7 @@ func TestAdmission(t *testing.T) {
 		places, n := c.enters(many, 100)
 		require.Equal(t, 8, n, "alone")
 		others, n := c.enters(other, 1)
-		require.Equal(t, 1, n, "nobody stands before it")
+		require.Equal(t, 1, n, "no other is before it")
 		require.Equal(t, 7, c.leaves(places), "two have four each, so no other is let in")
 		require.Equal(t, 6, c.leaves(places))
 		require.Equal(t, 5, c.leaves(places))

@@ -14,7 +14,7 @@ const (
 	leftOutEvery   = 10 * time.Second // how often the number of lines that were left out is logged
 )
 
-// logLines limits the lines about refused requests. Anybody can cause as many as he can send, and in a flood of them the
+// logLines limits the lines about refused requests. A client can cause as many as it can send, and in a flood of them the
 // log would be most of the work, and the others would be lost in it. Up to a rate each has its line, beyond it they are
 // counted; requests that took effect, were replayed, or were refused for what is stored, have theirs always.
 type logLines struct {

@@ -13,7 +13,7 @@ type route struct {
 	handle    http.HandlerFunc // of all other routes
 
 	open     bool   // needs no API key
-	document bool   // open, and the same for everybody
+	document bool   // open, and the same for every client
 	keyless  string // the reason why a POST needs no Idempotency-Key
 }
 

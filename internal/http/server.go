@@ -240,7 +240,7 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 }
 
 // refuseStranger refuses a request that nothing proves to be from a client of ours, when it is its turn. An error of the
-// database says nothing about the client, and everybody gets it at once.
+// database says nothing about the client, and every client gets it at once.
 func (s *Server) refuseStranger(w http.ResponseWriter, r *http.Request, why error) {
 	if refused := (*problem)(nil); errors.As(why, &refused) {
 		ctx, cancel := s.bounded(r.Context(), 0)

@@ -28,7 +28,7 @@ func TestLanes(t *testing.T) {
 			begin(fmt.Sprint("hangs_", i), perTenantMax)
 		}
 		require.Zero(t, l.prompt().LimitRows, "every connection is in use")
-		require.Zero(t, l.slowOnes().LimitRows, "nobody is slow yet")
+		require.Zero(t, l.slowOnes().LimitRows, "no tenant is slow yet")
 
 		pass(slowAfter)
 		p := l.prompt()

@@ -33,6 +33,6 @@ func TestErasedSince(t *testing.T) {
 		`{"data":{"customer_reference":"Ada","metadata":{"a":"b"}}}`, `{"data":{"customer_reference":"Bob","metadata":{}}}`,
 		`{"data":{"customer_reference":null,"metadata":{"a":"b"}}}`,
 	} {
-		require.False(t, outbox.ErasedSince([]byte(named), []byte(message)), "nobody was erased: %s", message)
+		require.False(t, outbox.ErasedSince([]byte(named), []byte(message)), "no customer was erased: %s", message)
 	}
 }

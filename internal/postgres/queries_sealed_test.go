@@ -52,18 +52,18 @@ func TestQueriesOfInvariantsOfSealedAnswers(t *testing.T) {
 	bodies := func(body string) [][]byte { return [][]byte{[]byte(body), []byte(body), []byte(body), []byte(body)} }
 	const said = `{"status":"404"}`
 	checkInvariants(t, []queryCase{
-		{rule: "JudgesWhatWasOpened", query: q.InvariantSuccessIsKept, given: given, first: andPlain, any: true,
+		{rule: "ChecksWhatWasOpened", query: q.InvariantSuccessIsKept, given: given, first: andPlain, any: true,
 			with: db.InvariantSuccessIsKeptParams{TenantIds: tenants, Keys: keys, Bodies: bodies(said)}, want: `
 			row Subject=acme:eu pay_failed Detail=response says paid with  , payment is failed`},
 		{rule: "LeavesWhatIsSealed", query: q.InvariantSuccessIsKept, given: given, first: sealAll,
 			with: db.InvariantSuccessIsKeptParams{}, want: `no row`},
-		{rule: "JudgesWhatWasOpened", query: q.InvariantResponseAgrees, given: given, first: andPlain, any: true,
+		{rule: "ChecksWhatWasOpened", query: q.InvariantResponseAgrees, given: given, first: andPlain, any: true,
 			with: db.InvariantResponseAgreesParams{TenantIds: tenants, Keys: keys, Bodies: bodies(said)}, want: `
 			row Subject=acme:eu pay_failed Detail=create_payment responded 201, body says 404, payment is failed
 			row Subject=acme:eu pay_refund Detail=create_refund responded 201, body says 404, nothing exists`},
 		{rule: "LeavesWhatIsSealed", query: q.InvariantResponseAgrees, given: given, first: sealAll,
 			with: db.InvariantResponseAgreesParams{}, want: `no row`},
-		{rule: "JudgesWhatWasOpened", query: q.InvariantResponseIsComplete, given: given, first: andPlain, any: true,
+		{rule: "ChecksWhatWasOpened", query: q.InvariantResponseIsComplete, given: given, first: andPlain, any: true,
 			with: db.InvariantResponseIsCompleteParams{TenantIds: tenants, Keys: keys, Bodies: bodies("{")}, want: `
 			row Subject=acme:eu pay_failed Detail=answer version 1, status 201
 			row Subject=acme:eu pay_refund Detail=answer version 1, status 201`},

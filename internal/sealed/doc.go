@@ -1,5 +1,5 @@
 // Package sealed encrypts single values of the database: stored requests and responses, webhooks that wait, and the
-// secrets of tenants. Whoever reads a dump, a backup, a replica or the disk reads none of them without DATA_KEY, which
+// secrets of tenants. A dump, a backup, a replica and the disk show none of them without DATA_KEY, which
 // is in the environment of the service and never in the database.
 //
 // A sealed value is bound to its place: the table, the column, the tenant and the row. A sealed value that was copied
@@ -16,6 +16,6 @@
 // value is Overhead bytes longer than what is in it, so that a constraint on a length holds for both
 // (db/migrations/00001_tenants.sql has the same numbers in SQL).
 //
-// What sealing does not hide: that a value exists, when it was written and its length; whoever has the environment of
-// the process, or its memory; what stands in other columns.
+// Sealing does not hide that a value exists, when it was written and its length, nor what stands in other columns. It
+// does not help against a reader of the environment or the memory of the process.
 package sealed

@@ -323,7 +323,7 @@ func (h *slotHolders) release() {
 	*h = slotHolders{}
 }
 
-// fullDisk: what cannot be stored is not begun, and a server that ended is started again by whoever frees its disk.
+// fullDisk: what cannot be stored is not begun, and a server that ended is started again once its disk is freed.
 var fullDisk = attack{
 	name: "full disk", who: "a machine that runs out",
 	tries: "the database's disk is filled in the middle of payments, until the server can write no WAL and ends, and is emptied again",
