@@ -228,10 +228,14 @@ var All = []Mutant{
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/MismatchRevealsNothing", "a key serves one request"},
 	},
 	{
-		ID: "M20", Guard: "a key is looked up within its tenant: across all tenants", Breaks: "I10",
-		Edits: []Edit{{keyStatements, "AS answer_status, k.answer_headers, k.answer_body\nFROM asked\nJOIN " +
-			"idempotency_keys k ON k.tenant_id = asked.tenant_id AND ", "AS answer_status, k.answer_headers, " +
-			"k.answer_body\nFROM asked\nJOIN idempotency_keys k ON asked.tenant_id <> '' AND "}},
+		ID: "M20", Guard: "a key is looked up within its tenant, and the policies show no other's: across all tenants",
+		Breaks: "I10",
+		Edits: []Edit{
+			{"db/rights.sql", "        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', wall.name);\n", ""},
+			{keyStatements, "AS answer_status, k.answer_headers, k.answer_body\nFROM asked\nJOIN " +
+				"idempotency_keys k ON k.tenant_id = asked.tenant_id AND ", "AS answer_status, k.answer_headers, " +
+				"k.answer_body\nFROM asked\nJOIN idempotency_keys k ON asked.tenant_id <> '' AND "},
+		},
 		Test: Test{"internal/payments", "pay_test.go", "TestOrderIsPaidOnce/OfEachTenant", "another tenant's order is " +
 			"not there, and neither is the key"},
 	},
