@@ -7,91 +7,92 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// A client may open a thousand connections and send over all of them at once. What it asks for may be cheap, a replay, a
-// read or a refusal: a thousand of them still stand before the one request of another tenant, in each queue that they
-// have in common, which are those of the processors and of the database's connections. So how many requests of one
-// client are worked on at a time has a limit, its share, and its others wait here, where no other client waits behind
-// them (I30).
+// Admission control: a request takes a slot before it uses a processor or the database. A client may open a thousand
+// connections and send over all of them at once. What it asks for may be cheap, a replay, a read or a refusal: a thousand
+// of them still stand before the one request of another tenant, in each queue that they have in common, which are those
+// of the processors and of the database's connections. So each client has queues of its own, in which no other client
+// waits, and limits of how many of its requests are served at a time (I30).
 //
-// A tenant that is alone has a share that it does not notice. While others are active they divide what there is. Who has
-// no valid API key is told apart by network, has a small share always, and is refused at a pace: a client that sends its
-// next request when it has its refusal would else keep the processors busy with refusals.
+// A tenant that is alone has limits that it does not notice. While others are active they share fairly what there is.
+// Clients without a valid API key are told apart by network, have a small share always, and are rate-limited: a client
+// that sends its next request when it has its refusal would else keep the processors busy with refusals.
 //
-// A request holds its place while it needs a processor or the database, and not while a client sends or reads slowly,
-// while it waits for another with its key, nor while it does new work, which the rate limit bounds and whose statements
-// are shared fairly already (postgres.Batched).
+// A slot is held while a request needs a processor or the database, and not while its client sends or reads slowly, while
+// it waits for another request with its key, nor during new work, which has the rate limit of the tenant and whose
+// statements are shared fairly already (postgres.Batched).
 
 const (
-	activeFor  = 30 * time.Second // A tenant is active for so long after a request, or for up to twice that.
-	waitersMax = 2048             // requests of one client that wait to be worked on
-	waitingMax = 8192             // of all tenants, and as many again of who has no valid key
+	activeFor      = 30 * time.Second // A tenant is active for so long after a request, or for up to twice that.
+	queueMax       = 2048             // requests in one queue
+	queuedTotalMax = 8192             // requests of all tenants, and as many again of clients without a valid key
 )
 
-// work is what a place is needed for.
-type work int
+// class is what a slot is needed for. Each client has a queue for each.
+type class int
 
 const (
-	workKeyed   work = iota // to read a body, and look its key up in a batch
-	workLarge               // to read a large body, before that
-	workRead                // for statements that have a connection of their own
-	workRefuse              // to refuse a request without a valid API key
-	workWebhook             // for a webhook whose signature is not checked yet
-	workPage                // for a document, until it is sent
-	workProbe               // to say that the process lives, or is ready
-	works
+	classKeyed     class = iota // to read a body, and look its Idempotency-Key up in a batch
+	classLargeBody              // to read a large body, before that
+	classRead                   // for statements that have a connection of their own
+	classRefusal                // to refuse a request without a valid API key
+	classWebhook                // for a webhook whose signature is not checked yet
+	classDocument               // for a document, until it is sent
+	classProbe                  // to say that the process is alive, or ready
+	classes
 )
 
 // largeBody is a body that takes longer to read than to look its key up.
 const largeBody = 4 << 10
 
-// share is how many requests of one client may be worked on at a time.
-type share struct {
-	alone int // while no other tenant is active
-	all   int // what active tenants divide
-	least int // what each has, however many they are
+// classLimits are the limits of one client in a class.
+type classLimits struct {
+	alone int // slots while no other tenant is active
+	total int // slots that active tenants share
+	least int // slots of each, however many are active
 
-	pace  time.Duration // between one request and the next; 0: none
-	burst time.Duration // of paces that a client has saved up
-
-	yields bool // the pace is for while other tenants are active
+	rate       rate.Limit // of requests per second; 0: no limit
+	burst      int
+	rateShared bool // the rate is limited only while other tenants are active
 }
 
-func (s share) of(active int) int {
+func (l classLimits) slots(active int) int {
 	if active <= 1 {
-		return s.alone
+		return l.alone
 	}
-	return max(s.all/active, s.least)
+	return max(l.total/active, l.least)
 }
 
-// sharesFor are the shares in a process that has so many connections for reads, and processors. Alone a tenant may use
-// all connections; of two each may use half.
-func sharesFor(connections, processors int) [works]share {
+// admissionLimits are the limits of a process that has so many connections for reads, and processors. Alone a tenant may
+// use all connections; of two each may use half.
+func admissionLimits(connections, processors int) [classes]classLimits {
 	half := max(1, processors/2)
-	return [works]share{
-		workKeyed: {alone: 1024, all: 32, least: 8}, // Look-ups go in batches, so many at a time are good.
-		workLarge: {alone: 4 * processors, all: processors, least: half,
-			pace: time.Second / 125 / time.Duration(processors), burst: time.Second / 4, yields: true},
-		workRead:    {alone: connections, all: max(2, connections), least: max(1, connections/6)},
-		workRefuse:  {alone: half, all: half, least: half, pace: time.Second / 500, burst: time.Second},
-		workWebhook: {alone: 4 * processors, all: processors, least: half},
-		workPage:    {alone: half, all: half, least: half, pace: time.Second / 250, burst: time.Second},
-		workProbe:   {alone: half, all: half, least: half, pace: time.Second / 2000, burst: time.Second / 4},
+	return [classes]classLimits{
+		classKeyed: {alone: 1024, total: 32, least: 8}, // Look-ups are sent in batches, so many at a time are good.
+		classLargeBody: {alone: 4 * processors, total: processors, least: half,
+			rate: rate.Limit(125 * processors), burst: 32 * processors, rateShared: true},
+		classRead:     {alone: connections, total: max(2, connections), least: max(1, connections/6)},
+		classRefusal:  {alone: half, total: half, least: half, rate: 500, burst: 500},
+		classWebhook:  {alone: 4 * processors, total: processors, least: half},
+		classDocument: {alone: half, total: half, least: half, rate: 250, burst: 250},
+		classProbe:    {alone: half, total: half, least: half, rate: 2000, burst: 500},
 	}
 }
 
-// admission lets requests in, those of each client in the order of their arrival.
+// admission gives slots to requests, to those of each client and class in the order of their arrival.
 type admission struct {
-	shares [works]share
+	limits [classes]classLimits
 
-	mu      sync.Mutex
-	clients map[clientID]*client
-	room    room  // of tenants
-	open    room  // of who has no valid key, who could else fill that of tenants
-	period  int64 // the time, in activeFor
-	active  int   // tenants in this period
-	before  int   // tenants in the one before it
+	mu              sync.Mutex
+	clients         map[clientID]*client
+	queuedTenants   int
+	queuedAnonymous int   // counted apart: these could else fill the tenants' queues
+	period          int64 // the time, in activeFor
+	active          int   // tenants in this period
+	activeBefore    int   // tenants in the period before it
 }
 
 // clientID is a tenant, or a network from which requests without a valid API key come.
@@ -102,144 +103,136 @@ type clientID struct {
 
 type client struct {
 	period int64 // of its last request
-	lines  [works]line
+	queues [classes]queue
 }
 
-// room is how many requests wait.
-type room int
-
-// line is the requests of a client that need the same.
-type line struct {
-	room    *room
-	taken   int             // places
-	waiting []chan struct{} // closed when they have one
-	next    time.Time       // when the pace allows the next request, without what is saved up
-	paced   bool            // a timer lets the next one in
+// queue is the requests of one client in one class.
+type queue struct {
+	inUse    int             // slots
+	waiting  []chan struct{} // one for each request, closed when it has a slot
+	queued   *int            // of the admission: the requests of all such clients that wait
+	rate     *rate.Limiter   // nil: no limit
+	timerSet bool            // a timer will dispatch
 }
 
-// place is what a request holds while it is worked on. The zero place is none.
-type place struct {
+// slot is what a request holds while it is served. The zero slot is none.
+type slot struct {
 	admission *admission
 	client    *client
-	work      work
+	class     class
 }
 
-func newAdmission(shares [works]share) *admission {
-	return &admission{shares: shares, clients: map[clientID]*client{}}
+func newAdmission(limits [classes]classLimits) *admission {
+	return &admission{limits: limits, clients: map[clientID]*client{}}
 }
 
 var (
-	// errShareUsedUp is for a tenant that sends faster than its share is worked on.
-	errShareUsedUp = &problem{
-		code: codeRateLimited, detail: "Too many requests of this tenant are waiting. Retry the request unchanged.",
+	// errTenantQueueFull is for a tenant that sends faster than its requests are served.
+	errTenantQueueFull = &problem{
+		code: codeRateLimited, detail: "Too many requests of this tenant are queued. Retry the request unchanged.",
 		retryAfter: time.Second,
 	}
-	// errAllWaiting is for a process that has more to do than it can.
-	errAllWaiting = &problem{
-		code: codeUnavailable, detail: "Too many requests are waiting. Retry the request unchanged.",
+	// errQueueFull is for a process that is overloaded.
+	errQueueFull = &problem{
+		code: codeUnavailable, detail: "Too many requests are queued. Retry the request unchanged.",
 		retryAfter: time.Second,
 	}
 )
 
-// enter waits for a place. leave must be called with it.
-func (a *admission) enter(ctx context.Context, id clientID, work work) (place, error) {
-	p, admitted, err := a.arrive(id, work)
+// acquire waits for a slot, which must be released.
+func (a *admission) acquire(ctx context.Context, id clientID, class class) (slot, error) {
+	s, admitted, err := a.enqueue(id, class)
 	if admitted == nil || err != nil {
-		return p, err
+		return s, err
 	}
 	select {
 	case <-admitted:
-		return p, nil
+		return s, nil
 	case <-ctx.Done():
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	line := &p.client.lines[work]
-	if i := slices.Index(line.waiting, admitted); i >= 0 {
-		line.waiting = slices.Delete(line.waiting, i, i+1)
-		*line.room--
-		return place{}, errAllWaiting
+	q := &s.client.queues[class]
+	if i := slices.Index(q.waiting, admitted); i >= 0 {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+		*q.queued--
+		return slot{}, errQueueFull
 	}
-	return p, nil // It was admitted together with the end of its time, which the next step will notice.
+	return s, nil // It was admitted at the same time as its context ended, which the next step will notice.
 }
 
-// arrive takes a place, or a place in the line: then admitted is not nil.
-func (a *admission) arrive(id clientID, work work) (_ place, admitted chan struct{}, err error) {
+// enqueue takes a slot at once, or joins the queue for it: then admitted is not nil, and is closed with the slot.
+func (a *admission) enqueue(id clientID, class class) (_ slot, admitted chan struct{}, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.seen(id)
-	line := &c.lines[work]
-	if len(line.waiting) == 0 && a.take(line, work) {
-		return place{a, c, work}, nil, nil
+	c := a.client(id)
+	q := &c.queues[class]
+	if len(q.waiting) == 0 {
+		if ok, _ := a.take(q, class); ok {
+			return slot{a, c, class}, nil, nil
+		}
 	}
 	switch {
-	case len(line.waiting) >= waitersMax && id.tenant != "":
-		return place{}, nil, errShareUsedUp
-	case len(line.waiting) >= waitersMax || *line.room >= waitingMax:
-		return place{}, nil, errAllWaiting
+	case len(q.waiting) >= queueMax && id.tenant != "":
+		return slot{}, nil, errTenantQueueFull
+	case len(q.waiting) >= queueMax || *q.queued >= queuedTotalMax:
+		return slot{}, nil, errQueueFull
 	}
 	admitted = make(chan struct{})
-	line.waiting = append(line.waiting, admitted)
-	*line.room++
-	a.letIn(line, work)
-	return place{a, c, work}, admitted, nil
+	q.waiting = append(q.waiting, admitted)
+	*q.queued++
+	a.dispatch(q, class)
+	return slot{a, c, class}, admitted, nil
 }
 
-// take takes a place, if the share and the pace of the line allow it.
-func (a *admission) take(line *line, work work) bool {
-	share, active := &a.shares[work], max(a.active, a.before)
-	if line.taken >= share.of(active) {
-		return false
+// take takes a slot if the limits allow it. If only the rate limit does not, it returns how long until it will.
+func (a *admission) take(q *queue, class class) (ok bool, wait time.Duration) {
+	limits, active := &a.limits[class], max(a.active, a.activeBefore)
+	if q.inUse >= limits.slots(active) {
+		return false, 0
 	}
-	if share.pace > 0 && (active > 1 || !share.yields) {
-		now := time.Now()
-		if line.next.Sub(now) > share.burst {
-			return false
-		}
-		line.next = line.next.Add(share.pace)
-		if line.next.Before(now) {
-			line.next = now.Add(share.pace)
+	if q.rate != nil && (active > 1 || !limits.rateShared) {
+		reservation := q.rate.Reserve()
+		if wait = reservation.Delay(); wait > 0 {
+			reservation.Cancel()
+			return false, wait
 		}
 	}
-	line.taken++
-	return true
+	q.inUse++
+	return true, 0
 }
 
-// letIn gives places to those who wait.
-func (a *admission) letIn(line *line, work work) {
-	for len(line.waiting) > 0 && a.take(line, work) { // several, if its share has grown
-		close(line.waiting[0])
-		line.waiting = line.waiting[1:]
-		*line.room--
-	}
-	// If it is the pace that they wait for, a timer lets them in; otherwise who leaves does.
-	// Its time may have come since take has looked; then no request that leaves lets them in.
-	wait := time.Until(line.next) - a.shares[work].burst
-	if a.shares[work].pace > 0 && (wait > 0 || line.taken == 0) && len(line.waiting) > 0 && !line.paced {
-		line.paced = true
-		time.AfterFunc(wait, func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			line.paced = false
-			a.letIn(line, work)
-		})
+// dispatch gives slots to the requests that wait, as many as the limits allow: several, if the tenant's share has grown.
+// After it the next call comes with the release of a slot, or from a timer.
+func (a *admission) dispatch(q *queue, class class) {
+	for len(q.waiting) > 0 {
+		ok, wait := a.take(q, class)
+		if !ok {
+			if wait > 0 && !q.timerSet {
+				q.timerSet = true
+				time.AfterFunc(wait, func() {
+					a.mu.Lock()
+					defer a.mu.Unlock()
+					q.timerSet = false
+					a.dispatch(q, class)
+				})
+			}
+			return
+		}
+		close(q.waiting[0])
+		q.waiting = q.waiting[1:]
+		*q.queued--
 	}
 }
 
-// seen finds a client, and counts it among the active ones.
-func (a *admission) seen(id clientID) *client {
+// client finds a client, and counts it among the active ones.
+func (a *admission) client(id clientID) *client {
 	if period := time.Now().UnixNano() / int64(activeFor); period != a.period {
-		a.begin(period)
+		a.beginPeriod(period)
 	}
 	c := a.clients[id]
 	if c == nil {
-		c = &client{}
-		for i := range c.lines {
-			c.lines[i].room = &a.room
-			if id.tenant == "" {
-				c.lines[i].room = &a.open
-			}
-		}
+		c = a.newClient(id)
 		a.clients[id] = c
 	}
 	if c.period != a.period {
@@ -251,11 +244,26 @@ func (a *admission) seen(id clientID) *client {
 	return c
 }
 
-// begin begins a period, and forgets clients that are not active any more.
-func (a *admission) begin(period int64) {
-	a.before = 0
+func (a *admission) newClient(id clientID) *client {
+	c := &client{}
+	for i := range c.queues {
+		q := &c.queues[i]
+		q.queued = &a.queuedTenants
+		if id.tenant == "" {
+			q.queued = &a.queuedAnonymous
+		}
+		if limits := a.limits[i]; limits.rate > 0 {
+			q.rate = rate.NewLimiter(limits.rate, limits.burst)
+		}
+	}
+	return c
+}
+
+// beginPeriod also removes the clients that are not active any more.
+func (a *admission) beginPeriod(period int64) {
+	a.activeBefore = 0
 	if period == a.period+1 {
-		a.before = a.active
+		a.activeBefore = a.active
 	}
 	a.period, a.active = period, 0
 	for id, c := range a.clients {
@@ -266,36 +274,36 @@ func (a *admission) begin(period int64) {
 }
 
 func (c *client) idle() bool {
-	for i := range c.lines {
-		if l := &c.lines[i]; l.taken > 0 || len(l.waiting) > 0 || l.paced {
+	for i := range c.queues {
+		if q := &c.queues[i]; q.inUse > 0 || len(q.waiting) > 0 || q.timerSet {
 			return false
 		}
 	}
 	return true
 }
 
-// leave gives the place to those who wait. A second call does nothing.
-func (p *place) leave() {
-	if p.client == nil {
+// release gives the slot to the next request in the queue. A second call does nothing.
+func (s *slot) release() {
+	if s.client == nil {
 		return
 	}
-	a, line := p.admission, &p.client.lines[p.work]
-	p.client = nil
+	a, q := s.admission, &s.client.queues[s.class]
+	s.client = nil
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	line.taken--
-	a.letIn(line, p.work)
+	q.inUse--
+	a.dispatch(q, s.class)
 }
 
-// admit lets a request in. Its place ends when it leaves or is admitted for other work, or with the first byte of the
-// response; that of a document with its last one.
-func (s *Server) admit(ctx context.Context, r *http.Request, work work) (err error) {
+// admit waits until the request has a slot of the class, which replaces the one that it holds. It is released with the
+// first byte of the response; that of a document with the last one.
+func (s *Server) admit(ctx context.Context, r *http.Request, class class) (err error) {
 	v := visitOf(r)
-	v.place.leave()
+	v.slot.release()
 	id := clientID{tenant: v.tenant.id}
 	if id.tenant == "" {
 		id.network = clientNetwork(r.RemoteAddr)
 	}
-	v.place, err = s.admission.enter(ctx, id, work)
+	v.slot, err = s.admission.acquire(ctx, id, class)
 	return err
 }

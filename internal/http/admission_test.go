@@ -24,114 +24,119 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// crowd is an admission with requests in it.
-type crowd struct {
+// loaded is an admission with requests in it.
+type loaded struct {
 	*admission
 	t *testing.T
 }
 
-func newCrowd(t *testing.T, of share) crowd {
+func newLoaded(t *testing.T, of classLimits) loaded {
 	t.Helper()
-	shares := [works]share{}
-	for i := range shares {
-		shares[i] = of
+	limits := [classes]classLimits{}
+	for i := range limits {
+		limits[i] = of
 	}
-	return crowd{newAdmission(shares), t}
+	return loaded{newAdmission(limits), t}
 }
 
 var (
-	many  = clientID{tenant: "ten_many"}
+	busy  = clientID{tenant: "ten_busy"}
 	other = clientID{tenant: "ten_other"}
 )
 
-// enters starts n requests, and returns how many have a place as soon as nothing moves any more.
-func (c crowd) enters(id clientID, n int) (places chan *place, admitted int) {
-	c.t.Helper()
-	places = make(chan *place, n)
+// anonymous is a client without an API key.
+func anonymous(n byte) clientID {
+	return clientID{network: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 32)}
+}
+
+// send starts n requests, and returns how many have a slot as soon as nothing moves any more.
+func (l loaded) send(id clientID, n int) (slots chan *slot, admitted int) {
+	l.t.Helper()
+	slots = make(chan *slot, n)
 	for range n {
 		go func() {
-			if p, err := c.enter(context.Background(), id, workRead); err == nil {
-				places <- &p
+			if s, err := l.acquire(context.Background(), id, classRead); err == nil {
+				slots <- &s
 			}
 		}()
 	}
 	synctest.Wait()
-	return places, len(places)
+	return slots, len(slots)
 }
 
-// leaves gives a place back, and returns how many requests have one then.
-func (c crowd) leaves(places chan *place) (admitted int) {
-	c.t.Helper()
-	(<-places).leave()
+// release releases a slot, and returns how many requests have one then.
+func (l loaded) release(slots chan *slot) (admitted int) {
+	l.t.Helper()
+	(<-slots).release()
 	synctest.Wait()
-	return len(places)
+	return len(slots)
 }
 
-// drain lets all go.
-func (c crowd) drain(places chan *place) {
-	for synctest.Wait(); len(places) > 0; synctest.Wait() {
-		(<-places).leave()
+// drain releases slots until no request waits for one.
+func (l loaded) drain(slots chan *slot) {
+	for synctest.Wait(); len(slots) > 0; synctest.Wait() {
+		(<-slots).release()
 	}
 }
 
 func TestAdmission(t *testing.T) {
 	t.Parallel()
-	of := share{alone: 8, all: 8, least: 2}
-	in := func(name string, of share, test func(*testing.T, crowd)) {
+	of := classLimits{alone: 8, total: 8, least: 2}
+	with := func(name string, of classLimits, test func(*testing.T, loaded)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { test(t, newCrowd(t, of)) })
+			synctest.Test(t, func(t *testing.T) { test(t, newLoaded(t, of)) })
 		})
 	}
 
-	in("OneTenantTakesNoOthersPlace", of, func(t *testing.T, c crowd) {
-		places, n := c.enters(many, 100)
+	with("ActiveTenantsShareTheSlots", of, func(t *testing.T, l loaded) {
+		slots, n := l.send(busy, 100)
 		require.Equal(t, 8, n, "alone")
-		others, n := c.enters(other, 1)
-		require.Equal(t, 1, n, "no other is before it")
-		require.Equal(t, 7, c.leaves(places), "two have four each, so no other is let in")
-		require.Equal(t, 6, c.leaves(places))
-		require.Equal(t, 5, c.leaves(places))
-		require.Equal(t, 4, c.leaves(places))
-		require.Equal(t, 4, c.leaves(places))
-		c.drain(others)
+		others, n := l.send(other, 1)
+		require.Equal(t, 1, n, "it is in no queue of another")
+		require.Equal(t, 7, l.release(slots), "two have four each, so no other request is admitted")
+		require.Equal(t, 6, l.release(slots))
+		require.Equal(t, 5, l.release(slots))
+		require.Equal(t, 4, l.release(slots))
+		require.Equal(t, 4, l.release(slots))
+		l.drain(others)
 		time.Sleep(activeFor)
-		last, n := c.enters(many, 1)
+		last, n := l.send(busy, 1)
 		require.Zero(t, n, "the other was active a moment ago")
-		require.Len(t, places, 4)
+		require.Len(t, slots, 4)
 		time.Sleep(2 * activeFor)
-		late, n := c.enters(clientID{network: netip.MustParsePrefix("192.0.2.1/32")}, 1)
+		late, n := l.send(anonymous(1), 1)
 		require.Equal(t, 1, n)
-		_, admitted, err := c.arrive(many, workRead)
+		_, admitted, err := l.enqueue(busy, classRead)
 		require.NoError(t, err)
 		synctest.Wait()
-		require.Len(t, places, 8, "it is alone again: a network is no tenant")
+		require.Len(t, slots, 8, "it is alone again: a network is no tenant")
 		require.NotNil(t, admitted, "others came first")
-		c.drain(places)
-		c.drain(late)
-		c.drain(last)
-		require.Zero(t, c.room)
+		l.drain(slots)
+		l.drain(late)
+		l.drain(last)
+		require.Zero(t, l.queuedTenants)
 	})
 
-	in("ManyTenantsHaveTheLeastEach", of, func(t *testing.T, c crowd) {
+	with("ManyTenantsHaveTheLeastEach", of, func(t *testing.T, l loaded) {
 		for _, id := range strings.Split("abcdefghij", "") {
-			places, _ := c.enters(clientID{tenant: id}, 1)
-			c.drain(places)
+			slots, _ := l.send(clientID{tenant: id}, 1)
+			l.drain(slots)
 		}
-		places, n := c.enters(many, 10)
+		slots, n := l.send(busy, 10)
 		require.Equal(t, 2, n)
-		c.drain(places)
+		l.drain(slots)
 	})
 
-	in("FirstComeIsFirstServed", share{alone: 1}, func(t *testing.T, c crowd) {
-		first, _, err := c.arrive(many, workRead)
+	with("QueueIsFirstInFirstOut", classLimits{alone: 1}, func(t *testing.T, l loaded) {
+		first, _, err := l.enqueue(busy, classRead)
 		require.NoError(t, err)
-		_, second, err := c.arrive(many, workRead)
+		_, second, err := l.enqueue(busy, classRead)
 		require.NoError(t, err)
-		_, third, err := c.arrive(many, workRead)
+		_, third, err := l.enqueue(busy, classRead)
 		require.NoError(t, err)
-		first.leave()
-		first.leave() // does nothing
+		first.release()
+		first.release() // does nothing
 		<-second
 		require.Never(t, func() bool {
 			select {
@@ -143,107 +148,104 @@ func TestAdmission(t *testing.T) {
 		}, time.Second, time.Second)
 	})
 
-	in("LinesAreBounded", share{alone: 0}, func(t *testing.T, c crowd) {
-		arrive := func(id clientID, n int) (err error) {
+	with("QueuesAreBounded", classLimits{alone: 0}, func(t *testing.T, l loaded) {
+		send := func(id clientID, n int) (err error) {
 			for range n {
-				_, _, err = c.arrive(id, workRead)
+				_, _, err = l.enqueue(id, classRead)
 			}
 			return err
 		}
-		stranger := func(n byte) clientID {
-			return clientID{network: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 32)}
-		}
-		require.NoError(t, arrive(many, waitersMax))
-		require.ErrorIs(t, arrive(many, 1), errShareUsedUp)
-		require.Equal(t, codeRateLimited, errShareUsedUp.code)
-		require.NoError(t, arrive(stranger(1), waitersMax))
-		require.ErrorIs(t, arrive(stranger(1), 1), errAllWaiting)
-		require.Equal(t, codeUnavailable, errAllWaiting.code)
+		require.NoError(t, send(busy, queueMax))
+		require.ErrorIs(t, send(busy, 1), errTenantQueueFull)
+		require.Equal(t, codeRateLimited, errTenantQueueFull.code)
+		require.NoError(t, send(anonymous(1), queueMax))
+		require.ErrorIs(t, send(anonymous(1), 1), errQueueFull)
+		require.Equal(t, codeUnavailable, errQueueFull.code)
 		for n := range byte(3) {
-			require.NoError(t, arrive(stranger(n+2), waitersMax))
+			require.NoError(t, send(anonymous(n+2), queueMax))
 		}
-		require.ErrorIs(t, arrive(stranger(5), 1), errAllWaiting)
-		for _, tenant := range []string{"a", "b", "c"} { // whose room no stranger fills
-			require.NoError(t, arrive(clientID{tenant: tenant}, waitersMax))
+		require.ErrorIs(t, send(anonymous(5), 1), errQueueFull)
+		for _, tenant := range []string{"a", "b", "c"} { // whose queues no anonymous client fills
+			require.NoError(t, send(clientID{tenant: tenant}, queueMax))
 		}
-		require.ErrorIs(t, arrive(other, 1), errAllWaiting)
+		require.ErrorIs(t, send(other, 1), errQueueFull)
 	})
 
-	in("WhoseTimeIsOverGivesUp", share{alone: 1}, func(t *testing.T, c crowd) {
-		p, err := c.enter(t.Context(), many, workRead)
+	with("TimedOutRequestLeavesTheQueue", classLimits{alone: 1}, func(t *testing.T, l loaded) {
+		s, err := l.acquire(t.Context(), busy, classRead)
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = c.enter(ctx, many, workRead)
-		require.ErrorIs(t, err, errAllWaiting)
-		require.Zero(t, c.room)
-		p.leave()
-		_, n := c.enters(many, 1)
-		require.Equal(t, 1, n, "it has no place")
+		_, err = l.acquire(ctx, busy, classRead)
+		require.ErrorIs(t, err, errQueueFull)
+		require.Zero(t, l.queuedTenants)
+		s.release()
+		_, n := l.send(busy, 1)
+		require.Equal(t, 1, n, "it has no slot")
 	})
 
-	in("PaceHoldsAlsoWhenEachIsShort", share{alone: 1, pace: time.Second / 100, burst: time.Second / 2},
-		func(t *testing.T, c crowd) {
-			var done atomic.Int64
-			var all sync.WaitGroup
-			for range 500 {
-				all.Go(func() {
-					p, err := c.enter(context.Background(), many, workRefuse)
-					done.Add(1)
-					if err == nil {
-						p.leave()
-					}
-				})
-			}
-			synctest.Wait()
-			require.EqualValues(t, 51, done.Load(), "what is saved up, and one")
-			time.Sleep(time.Second + time.Millisecond)
-			require.EqualValues(t, 151, done.Load())
-			all.Wait()
-			time.Sleep(time.Hour)
-			_, n := c.enters(many, 1)
+	with("RateIsLimitedHoweverShortRequestsAre", classLimits{alone: 1, rate: 100, burst: 50}, func(t *testing.T, l loaded) {
+		var done atomic.Int64
+		var all sync.WaitGroup
+		for range 500 {
+			all.Go(func() {
+				s, err := l.acquire(context.Background(), busy, classRefusal)
+				done.Add(1)
+				if err == nil {
+					s.release()
+				}
+			})
+		}
+		synctest.Wait()
+		require.EqualValues(t, 50, done.Load(), "the burst")
+		time.Sleep(time.Second + time.Millisecond)
+		require.EqualValues(t, 150, done.Load())
+		all.Wait()
+		time.Sleep(time.Hour)
+		_, n := l.send(busy, 1)
+		require.Equal(t, 1, n)
+	})
+
+	with("RateIsLimitedOnlyBesideOthers", classLimits{alone: 100, total: 100, rate: 1, burst: 1, rateShared: true},
+		func(t *testing.T, l loaded) {
+			slots, n := l.send(busy, 10)
+			require.Equal(t, 10, n, "alone")
+			l.drain(slots)
+			others, n := l.send(other, 1)
 			require.Equal(t, 1, n)
+			slots, n = l.send(busy, 10)
+			require.Equal(t, 1, n)
+			time.Sleep(time.Second + time.Millisecond)
+			require.Len(t, slots, 2)
+			time.Sleep(time.Minute)
+			l.drain(slots)
+			l.drain(others)
 		})
 
-	in("PaceYieldsToOthersOnly", share{alone: 100, all: 100, pace: time.Second, yields: true}, func(t *testing.T, c crowd) {
-		places, n := c.enters(many, 10)
-		require.Equal(t, 10, n, "alone")
-		c.drain(places)
-		others, n := c.enters(other, 1)
+	with("NoTimerWaitsForASlot", classLimits{alone: 1, rate: 1000, burst: 1000}, func(t *testing.T, l loaded) {
+		slots, n := l.send(busy, 2)
 		require.Equal(t, 1, n)
-		places, n = c.enters(many, 10)
-		require.Equal(t, 1, n)
-		time.Sleep(time.Second + time.Millisecond)
-		require.Len(t, places, 2)
-		time.Sleep(time.Minute)
-		c.drain(places)
-		c.drain(others)
+		require.False(t, l.clients[busy].queues[classRead].timerSet, "it would fire again and again until the first one ends")
+		l.drain(slots)
 	})
 
-	in("NoTimerWaitsForAPlace", share{alone: 1, pace: time.Millisecond, burst: time.Second}, func(t *testing.T, c crowd) {
-		places, n := c.enters(many, 2)
-		require.Equal(t, 1, n)
-		require.False(t, c.clients[many].lines[workRead].paced, "it would fire again and again until the first one leaves")
-		c.drain(places)
-	})
-
-	in("ForgetsWhoIsGone", of, func(t *testing.T, c crowd) {
-		places, _ := c.enters(many, 20)
+	with("InactiveClientsAreRemoved", of, func(t *testing.T, l loaded) {
+		slots, _ := l.send(busy, 20)
 		for range 3 {
 			time.Sleep(activeFor)
-			others, _ := c.enters(other, 1)
-			c.drain(others)
+			others, _ := l.send(other, 1)
+			l.drain(others)
 		}
-		require.Contains(t, c.clients, many, "its requests are still here")
-		c.drain(places)
+		require.Contains(t, l.clients, busy, "its requests are still here")
+		l.drain(slots)
 		time.Sleep(3 * activeFor)
-		_, _ = c.enters(other, 1)
-		require.NotContains(t, c.clients, many)
+		_, _ = l.send(other, 1)
+		require.NotContains(t, l.clients, busy)
 	})
 }
 
-// TestEveryRequestTakesItsTurn: no route lets a request in before those that wait, but the probes.
-func TestEveryRequestTakesItsTurn(t *testing.T) {
+// TestEveryRouteTakesASlot: no route serves a request before those that are queued, but the probes.
+func TestEveryRouteTakesASlot(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, nil)
 	const key = "payonce_a_b"
@@ -252,9 +254,9 @@ func TestEveryRequestTakesItsTurn(t *testing.T) {
 	}
 	r := httptest.NewRequest("GET", "/", nil)
 	for _, id := range []clientID{{tenant: "ten_a"}, {network: clientNetwork(r.RemoteAddr)}} {
-		c := s.admission.seen(id)
-		for i := range c.lines {
-			c.lines[i].taken, c.lines[i].waiting = 1000, make([]chan struct{}, waitersMax)
+		c := s.admission.client(id)
+		for i := range c.queues {
+			c.queues[i].inUse, c.queues[i].waiting = 1000, make([]chan struct{}, queueMax)
 		}
 	}
 	status := s.status
@@ -274,14 +276,14 @@ func TestEveryRequestTakesItsTurn(t *testing.T) {
 		}
 	}
 	require.Equal(t, http.StatusServiceUnavailable, status("GET", "/nothing", "", ""))
-	// The two places of a webhook, one after the other.
-	lines := &s.admission.clients[clientID{network: clientNetwork(r.RemoteAddr)}].lines
-	full := lines[workWebhook]
-	lines[workWebhook] = line{}
+	// The two slots of a webhook, one after the other.
+	queues := &s.admission.clients[clientID{network: clientNetwork(r.RemoteAddr)}].queues
+	full := queues[classWebhook]
+	queues[classWebhook] = queue{}
 	require.Equal(t, http.StatusServiceUnavailable, status("POST", "/v1/webhooks/stripe", "", "{}"), "to be refused")
-	lines[workWebhook], lines[workRefuse] = full, line{}
+	queues[classWebhook], queues[classRefusal] = full, queue{}
 	require.Equal(t, http.StatusServiceUnavailable, status("POST", "/v1/webhooks/stripe", "", "{}"), "to be checked")
-	lines[workWebhook] = line{}
+	queues[classWebhook] = queue{}
 	require.Equal(t, http.StatusBadRequest, status("POST", "/v1/webhooks/stripe", "", "{}"))
 	require.Equal(t, http.StatusServiceUnavailable, status("DELETE", "/v1/orders", "", ""))
 }
@@ -342,31 +344,31 @@ func TestReadLimit(t *testing.T) {
 	})
 }
 
-// TestTimerIsSetWhenThePaceHasJustCome: the pace allows a request between two looks at the clock, after which nothing but
-// its timer would let it in.
-func TestTimerIsSetWhenThePaceHasJustCome(t *testing.T) {
+// TestRateLimitedQueueDoesNotStall: the limit allows a request between two looks at the clock, after which nothing but the
+// timer would dispatch it.
+func TestRateLimitedQueueDoesNotStall(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, share{alone: 1, pace: 5 * time.Microsecond})
+	l := newLoaded(t, classLimits{alone: 1, rate: 200_000, burst: 1})
 	for i := range 20_000 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		p, err := c.enter(ctx, clientID{network: netip.MustParsePrefix("192.0.2.1/32")}, workRefuse)
+		s, err := l.acquire(ctx, anonymous(1), classRefusal)
 		cancel()
 		require.NoError(t, err, i)
-		p.leave()
+		s.release()
 	}
 }
 
-// TestAbortedRequestLeavesItsPlace: net/http's own panic goes on to net/http, and takes no place with it.
-func TestAbortedRequestLeavesItsPlace(t *testing.T) {
+// TestAbortedRequestReleasesItsSlot: net/http's own panic goes on to net/http, and takes no slot with it.
+func TestAbortedRequestReleasesItsSlot(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, slog.New(slog.DiscardHandler))
 	aborts := s.observed(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		require.NoError(t, s.admit(r.Context(), r, workRefuse))
+		require.NoError(t, s.admit(r.Context(), r, classRefusal))
 		panic(http.ErrAbortHandler)
 	}))
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() {
 		aborts.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/orders", nil))
 	})
-	taken, _ := s.PlacesTaken()
-	require.Zero(t, taken)
+	inUse, _ := s.SlotsInUse()
+	require.Zero(t, inUse)
 }

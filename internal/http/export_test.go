@@ -1,18 +1,17 @@
 package http
 
-// PlacesTaken is how many requests are worked on: those that look a key up or read, and those that read a large body.
-func (s *Server) PlacesTaken() (taken, large int) {
+// SlotsInUse is how many slots are in use: of all classes, and those to read a large body.
+func (s *Server) SlotsInUse() (all, largeBody int) {
 	a := s.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.clients {
-		for work, line := range c.lines {
-			if taken += line.taken; work == int(workLarge) {
-				large += line.taken
-			}
+		for i := range c.queues {
+			all += c.queues[i].inUse
 		}
+		largeBody += c.queues[classLargeBody].inUse
 	}
-	return taken, large
+	return all, largeBody
 }
 
 // Waiting is how many requests wait for the first one with their key.

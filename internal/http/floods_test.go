@@ -67,14 +67,14 @@ func TestOneWaiterPollsForAKey(t *testing.T) {
 // to the sum.
 func TestUnsignedBodiesAreReadOnlyIfTheirSignatureCouldBeOfNow(t *testing.T) {
 	t.Parallel()
-	s := &Server{o: Options{WebhookSecrets: []string{"whsec_1"}}, admission: newAdmission(sharesFor(1, 1))}
+	s := &Server{o: Options{WebhookSecrets: []string{"whsec_1"}}, admission: newAdmission(admissionLimits(1, 1))}
 	send := func(signature string) (read int64) {
 		body := strings.NewReader(strings.Repeat("x", 1000))
 		r := httptest.NewRequest("POST", "/v1/webhooks/stripe", body)
 		r.Header.Set("Stripe-Signature", signature)
 		ctx, visit := visited(r.Context())
 		r = r.WithContext(ctx)
-		defer visit.place.leave()
+		defer visit.slot.release()
 		_, err := s.readSigned(httptest.NewRecorder(), r)
 		require.ErrorIs(t, err, stripe.ErrBadWebhook)
 		require.Zero(t, s.unsigned.Load())

@@ -31,7 +31,7 @@ func (s *Server) probed(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), probeDelay)
 		defer cancel()
-		_ = s.admit(ctx, r, workProbe)
+		_ = s.admit(ctx, r, classProbe)
 		next(w, r)
 	}
 }

@@ -46,17 +46,17 @@ func TestProbesShareAQuestion(t *testing.T) {
 func TestProbesAreSlowedDownAndNotRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{admission: newAdmission(sharesFor(1, 2))}
+		s := &Server{admission: newAdmission(admissionLimits(1, 2))}
 		probe := s.probed(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 		began := time.Now()
 		var all sync.WaitGroup
 		var soon atomic.Int64
-		for range 3 * waitersMax {
+		for range 3 * queueMax {
 			all.Go(func() {
 				r := httptest.NewRequest("GET", "/readyz", nil)
 				ctx, visit := visited(r.Context())
 				w := httptest.NewRecorder()
-				probe(&statusWriter{ResponseWriter: w, place: &visit.place}, r.WithContext(ctx))
+				probe(&statusWriter{ResponseWriter: w, slot: &visit.slot}, r.WithContext(ctx))
 				if require.Equal(t, http.StatusNoContent, w.Code); time.Since(began) < probeDelay/2 {
 					soon.Add(1)
 				}
@@ -64,6 +64,6 @@ func TestProbesAreSlowedDownAndNotRefused(t *testing.T) {
 		}
 		all.Wait()
 		require.LessOrEqual(t, time.Since(began), probeDelay)
-		require.Less(t, soon.Load(), int64(3*waitersMax), "those that may wait are slowed down")
+		require.Less(t, soon.Load(), int64(3*queueMax), "those that may wait are slowed down")
 	})
 }

@@ -74,15 +74,15 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 		var request idempotency.Request
 		large := len(body) > largeBody
 		if large {
-			err = s.admit(ctx, r, workLarge)
+			err = s.admit(ctx, r, classLargeBody)
 		} else {
-			err = s.admit(ctx, r, workKeyed)
+			err = s.admit(ctx, r, classKeyed)
 		}
 		if err == nil {
 			request, err = readKeyed(r, body, operation, parse)
 		}
 		if err == nil && large {
-			err = s.admit(ctx, r, workKeyed)
+			err = s.admit(ctx, r, classKeyed)
 		}
 		if err != nil {
 			s.refuse(w, r, err)
@@ -162,7 +162,7 @@ func (s *Server) execute(
 			err = s.expired(found.ResourceID)
 		case idempotency.InFlight:
 			again := false
-			visit.place.leave()
+			visit.slot.release()
 			if waited, again = s.waitFor(ctx, r, began.Add(wait), visit.gone); again {
 				continue
 			}
@@ -179,7 +179,7 @@ func (s *Server) execute(
 				}
 				break
 			}
-			visit.place.leave()
+			visit.slot.release()
 			answer, err = s.work(ctx, r, found, until)
 			if errors.Is(err, idempotency.ErrTaken) || errors.Is(err, idempotency.ErrLeaseLost) {
 				begun = true

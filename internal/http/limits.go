@@ -9,7 +9,7 @@ import (
 )
 
 // readsPerNew is how many times as many reads are allowed as new requests: they are cheaper, and a client that polls is no
-// flood. What one tenant's reads cost another is bounded by its share (admission).
+// flood. What one tenant's reads cost another is bounded by its share of the slots (admission).
 const readsPerNew = 100
 
 // tenantLimits limits what a tenant may start in this process: new work, and with another

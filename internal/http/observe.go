@@ -28,7 +28,7 @@ type visit struct {
 
 	requestID string // generated here: a client may send the same id with each retry
 	tenant    tenant // set by authenticated
-	place     place
+	slot      slot
 	gone      <-chan struct{}
 	routes    chi.Context
 }
@@ -82,9 +82,9 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		}
 		r = r.WithContext(ctx)
 		w.Header().Set("Request-Id", visit.requestID)
-		seen := &statusWriter{ResponseWriter: w, place: &visit.place}
+		seen := &statusWriter{ResponseWriter: w, slot: &visit.slot}
 		defer seen.linger(r) // after the metrics, which do not count it
-		defer visit.place.leave()
+		defer visit.slot.release()
 		defer func() {
 			if bug := recover(); bug != nil {
 				// net/http uses this panic to close a connection; it is no bug.
@@ -168,7 +168,7 @@ func keyHash(r *http.Request) string {
 // response.
 type statusWriter struct {
 	http.ResponseWriter
-	place     *place
+	slot      *slot
 	status    int
 	lingering bool
 }
@@ -177,8 +177,8 @@ func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
-	if w.place.work != workPage { // What is left to do is in the hands of the client.
-		w.place.leave()
+	if w.slot.class != classDocument { // What is left to do is in the hands of the client.
+		w.slot.release()
 	}
 	// The deadline starts here and not with the request, because the work may have taken
 	// long. A recorder in a test has no deadline, hence no check of the error.

@@ -98,7 +98,7 @@ func NewServer(o Options) *Server {
 		auth:      newAuthenticator(o.Pool, atLeastASecond(o.Within)),
 		limits:    newTenantLimits(o.RateLimit, "Too many new requests per second. Retry with the same key."),
 		reads:     newReadLimits(o.RateLimit),
-		admission: newAdmission(sharesFor(o.Pool.Conns(), runtime.GOMAXPROCS(0))),
+		admission: newAdmission(admissionLimits(o.Pool.Conns(), runtime.GOMAXPROCS(0))),
 		logs:      newLogLines(o.Log),
 		ready:     &readiness{ping: o.Pool.Ping},
 		waiters:   newWaiters(),
@@ -214,7 +214,7 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t, err := s.auth.authenticate(r)
 		if err != nil {
-			s.refuseStranger(w, r, err)
+			s.refuseAnonymous(w, r, err)
 			return
 		}
 		visitOf(r).tenant = t
@@ -226,7 +226,7 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 			ctx, cancel := s.bounded(r.Context(), 0)
 			defer cancel()
 			r = r.WithContext(ctx)
-			err := s.admit(ctx, r, workRead)
+			err := s.admit(ctx, r, classRead)
 			if err == nil {
 				err = s.reads.take(t.id)
 			}
@@ -239,13 +239,13 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// refuseStranger refuses a request that nothing proves to be from a client of ours, when it is its turn. An error of the
+// refuseAnonymous refuses a request that nothing proves to be a tenant's, once it has a slot for that. An error of the
 // database says nothing about the client, and every client gets it at once.
-func (s *Server) refuseStranger(w http.ResponseWriter, r *http.Request, why error) {
+func (s *Server) refuseAnonymous(w http.ResponseWriter, r *http.Request, why error) {
 	if refused := (*problem)(nil); errors.As(why, &refused) {
 		ctx, cancel := s.bounded(r.Context(), 0)
 		defer cancel()
-		if err := s.admit(ctx, r, workRefuse); err != nil {
+		if err := s.admit(ctx, r, classRefusal); err != nil {
 			why = err
 		}
 	}
@@ -257,7 +257,7 @@ func (s *Server) document(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := s.bounded(r.Context(), 0)
 		defer cancel()
-		if err := s.admit(ctx, r, workPage); err != nil {
+		if err := s.admit(ctx, r, classDocument); err != nil {
 			s.refuse(w, r, err)
 			return
 		}

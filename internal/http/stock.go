@@ -26,7 +26,7 @@ func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := s.bounded(r.Context(), 0)
 	defer cancel()
 	if err == nil {
-		err = s.admit(ctx, r, workRead)
+		err = s.admit(ctx, r, classRead)
 	}
 	if err != nil {
 		s.refuse(w, r, err)

@@ -54,10 +54,10 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		s.refuseStranger(w, r, err)
+		s.refuseAnonymous(w, r, err)
 		return
 	}
-	visitOf(r).place.leave()
+	visitOf(r).slot.release()
 	event, err := stripe.ReadWebhook(body)
 	if err != nil {
 		s.refuse(w, r, &problem{code: codeInvalidRequest, detail: "The body is not an event."})
@@ -111,7 +111,7 @@ func (s *Server) readSigned(w http.ResponseWriter, r *http.Request) ([]byte, err
 	}
 	ctx, cancel := s.bounded(r.Context(), 0)
 	defer cancel()
-	if err := s.admit(ctx, r, workWebhook); err != nil {
+	if err := s.admit(ctx, r, classWebhook); err != nil {
 		return nil, err
 	}
 	// The signature covers the raw bytes, so it is checked before anything is decoded.

@@ -28,9 +28,9 @@ func (w slowReader) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// TestPlacesAreNotHeld: a request needs none while others have to act, its client, Stripe, or the first request with its
-// key; else slow ones would use up the share of their tenant.
-func TestPlacesAreNotHeld(t *testing.T) {
+// TestSlotsAreNotHeld: a request needs none while others have to act, its client, Stripe, or the first request with its
+// key; else slow ones would use up the slots of their tenant.
+func TestSlotsAreNotHeld(t *testing.T) {
 	t.Parallel()
 	var (
 		options httpapi.Options
@@ -51,7 +51,7 @@ func TestPlacesAreNotHeld(t *testing.T) {
 	server = httpapi.NewServer(options)
 	b.handleWith(server)
 	t.Cleanup(func() { close(goOn) })
-	taken := func() int { n, _ := server.PlacesTaken(); return n }
+	inUse := func() int { n, _ := server.SlotsInUse(); return n }
 	soon := func(want func() bool, why string) {
 		t.Helper()
 		require.Eventually(t, want, 10*time.Second, time.Millisecond, why)
@@ -71,10 +71,10 @@ func TestPlacesAreNotHeld(t *testing.T) {
 
 	ask("POST", "/v1/payments", body, "Idempotency-Key", "pay")
 	<-atWork
-	require.Zero(t, taken(), "while it works")
+	require.Zero(t, inUse(), "while it works")
 	ask("POST", "/v1/payments", body, "Idempotency-Key", "pay", "Prefer", "wait=10")
 	soon(func() bool { return server.Waiting() == 1 }, "the second one waits for the first")
-	require.Zero(t, taken(), "while it waits")
+	require.Zero(t, inUse(), "while it waits")
 	goOn <- struct{}{}
 	require.Equal(t, http.StatusCreated, (<-answers).status)
 	require.Equal(t, http.StatusCreated, (<-answers).status)
@@ -95,7 +95,7 @@ func TestPlacesAreNotHeld(t *testing.T) {
 		wrote := false
 		server.Handler().ServeHTTP(slowReader{httptest.NewRecorder(), func() {
 			wrote = true
-			require.Zero(t, taken(), "while its client reads: %s", name)
+			require.Zero(t, inUse(), "while its client reads: %s", name)
 		}}, r)
 		require.True(t, wrote)
 	}
@@ -112,7 +112,7 @@ func TestPlacesAreNotHeld(t *testing.T) {
 	}
 	locked("idempotency_keys", func() {
 		ask("POST", "/v1/payments", large, "Idempotency-Key", "pay")
-		soon(func() bool { n, large := server.PlacesTaken(); return n == 1 && large == 0 }, "the key is looked up")
+		soon(func() bool { n, large := server.SlotsInUse(); return n == 1 && large == 0 }, "the key is looked up")
 	})
 	event := `{"id":"evt_1","object":"event","type":"ping","data":{"object":{}}}`
 	locked("inbox_events", func() {
@@ -122,7 +122,7 @@ func TestPlacesAreNotHeld(t *testing.T) {
 			return b.pool.Raw().QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting) == nil &&
 				waiting > 0
 		}, "the event is stored")
-		require.Zero(t, taken(), "the signature is checked")
+		require.Zero(t, inUse(), "the signature is checked")
 	})
-	soon(func() bool { return taken() == 0 }, "all have gone")
+	soon(func() bool { return inUse() == 0 }, "all have gone")
 }
