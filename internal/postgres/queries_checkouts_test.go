@@ -148,6 +148,9 @@ func TestQueriesOfCheckouts(t *testing.T) {
 				CreatedAt=-2h) CheckoutStep=(CheckoutID=declined Step=release_stock Status=pending)
 			row Checkout=(ID=declined Status=processing IdempotencyKey=declined OrderID=ord_d PaymentID=pay_d
 				CreatedAt=-2h) CheckoutStep=(CheckoutID=declined Step=cancel_order Status=pending)`},
+		{rule: "ReadsNoneOfAnotherTenant", query: q.CheckoutGet,
+			with: db.CheckoutGetParams{TenantID: "another", ID: "declined"}, want: `
+			no row`},
 		{rule: "ReadsOne", query: q.KeyHistoryCheckout,
 			with: db.KeyHistoryCheckoutParams{TenantID: tenant, ID: "declined"}, want: `
 			row ID=declined Status=processing IdempotencyKey=declined OrderID=ord_d PaymentID=pay_d
