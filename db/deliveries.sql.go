@@ -188,6 +188,35 @@ func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([
 	return items, nil
 }
 
+const DeliveryPostpone = `-- name: DeliveryPostpone :execrows
+UPDATE webhook_deliveries
+SET leased_until = clock_timestamp() + $1::interval, attempts = attempts - 1, last_error = $2::text
+WHERE tenant_id = $3 AND event_id = $4 AND lease_token = $5 AND status = 'pending'
+`
+
+type DeliveryPostponeParams struct {
+	Delay      time.Duration
+	LastError  string
+	TenantID   string
+	EventID    string
+	LeaseToken int64
+}
+
+// Postpones a delivery that was not sent, and gives its attempt back. Zero rows: the lease was lost.
+func (q *Queries) DeliveryPostpone(ctx context.Context, arg DeliveryPostponeParams) (int64, error) {
+	result, err := q.db.Exec(ctx, DeliveryPostpone,
+		arg.Delay,
+		arg.LastError,
+		arg.TenantID,
+		arg.EventID,
+		arg.LeaseToken,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const DeliveryReap = `-- name: DeliveryReap :execrows
 WITH old AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id

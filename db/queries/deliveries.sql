@@ -75,6 +75,12 @@ SET leased_until = clock_timestamp() + @delay::interval,
     http_status = sqlc.narg(http_status), last_error = @last_error::text
 WHERE tenant_id = @tenant_id AND event_id = @event_id AND lease_token = @lease_token AND status = 'pending';
 
+-- name: DeliveryPostpone :execrows
+-- Postpones a delivery that was not sent, and gives its attempt back. Zero rows: the lease was lost.
+UPDATE webhook_deliveries
+SET leased_until = clock_timestamp() + @delay::interval, attempts = attempts - 1, last_error = @last_error::text
+WHERE tenant_id = @tenant_id AND event_id = @event_id AND lease_token = @lease_token AND status = 'pending';
+
 -- name: DeliveryRequeue :execrows
 -- Sends a failed delivery again, with its attempts reset. Zero rows: it has not failed.
 UPDATE webhook_deliveries

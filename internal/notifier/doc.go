@@ -8,6 +8,9 @@
 // transaction, until the tenant responds with 2xx, for about three days. Then the
 // delivery is failed; it stays visible and can be sent again.
 //
+// A delivery that cannot be signed, because DATA_KEY lacks the key of the tenant's secret, is postponed. It uses up none
+// of its attempts, so it is sent when the key is back.
+//
 // # What the tenant can rely on
 //
 // Delivery is at least once. If a response is lost, or the process exits before it has

@@ -16,6 +16,32 @@ type lanes struct {
 	sending map[string]int // attempts in progress, by tenant
 	turned  int            // of these, attempts that are slow
 	slow    map[string]bool
+	left    map[string]time.Time // tenants whose deliveries this process leaves to others, and until when
+}
+
+func newLanes() lanes {
+	return lanes{sending: map[string]int{}, slow: map[string]bool{}, left: map[string]time.Time{}}
+}
+
+// leave has no deliveries of the tenant leased for some time. It reports whether that is new.
+func (l *lanes) leave(tenantID string, d time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	already := l.isLeft(tenantID)
+	if !already {
+		l.left[tenantID] = time.Now().Add(d)
+	}
+	return !already
+}
+
+// isLeft reports whether the tenant is left to others, and forgets it when the time is over.
+func (l *lanes) isLeft(tenantID string) bool {
+	until, is := l.left[tenantID]
+	if is && time.Now().After(until) {
+		delete(l.left, tenantID)
+		return false
+	}
+	return is
 }
 
 // prompt leases deliveries for tenants that are not slow. No rows: all connections are in use.
@@ -33,6 +59,11 @@ func (l *lanes) prompt() db.DeliveryLeaseParams {
 			p.Busy = append(p.Busy, tenantID)
 		}
 	}
+	for tenantID := range l.left {
+		if l.isLeft(tenantID) {
+			p.Busy = append(p.Busy, tenantID)
+		}
+	}
 	p.LimitRows = int32(max(0, room)) //nolint:gosec // tens
 	return p
 }
@@ -43,7 +74,7 @@ func (l *lanes) slowOnes() db.DeliveryLeaseParams {
 	defer l.mu.Unlock()
 	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}, PerTenant: 1}
 	for tenantID := range l.slow {
-		if l.sending[tenantID] == 0 {
+		if l.sending[tenantID] == 0 && !l.isLeft(tenantID) {
 			p.Among = append(p.Among, tenantID)
 		}
 	}

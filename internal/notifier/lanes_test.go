@@ -13,7 +13,7 @@ import (
 func TestLanes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := lanes{sending: map[string]int{}, slow: map[string]bool{}}
+		l := newLanes()
 		var ends []func()
 		begin := func(tenant string, n int) {
 			for range n {
@@ -66,5 +66,27 @@ func TestLanes(t *testing.T) {
 		require.Zero(t, l.turned)
 		require.Empty(t, l.sending)
 		require.Len(t, l.slow, slowMax+3)
+	})
+}
+
+// TestLanesLeaveATenant: for the time that was given, whether it is slow or not.
+func TestLanesLeaveATenant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes()
+		ended := l.started("slow")
+		time.Sleep(slowAfter)
+		synctest.Wait()
+		ended()
+		require.True(t, l.leave("a", time.Minute))
+		require.True(t, l.leave("slow", time.Minute))
+		time.Sleep(time.Minute)
+		require.False(t, l.leave("a", time.Minute), "it is left already")
+		require.ElementsMatch(t, []string{"a", "slow", "slow"}, l.prompt().Busy)
+		require.Empty(t, l.slowOnes().Among)
+		time.Sleep(time.Nanosecond)
+		require.Equal(t, []string{"slow"}, l.prompt().Busy)
+		require.Equal(t, []string{"slow"}, l.slowOnes().Among)
+		require.Empty(t, l.left)
 	})
 }

@@ -36,6 +36,8 @@ const (
 	slowMax      = 64               // attempts in progress to slow endpoints, one each
 	roundWithin  = time.Second      // after this the next round starts, while slow attempts continue
 	statsEvery   = 5 * time.Second
+	// unreadableFor is how long a process leaves a tenant alone whose secret it cannot decrypt.
+	unreadableFor = time.Minute
 )
 
 const _ = uint(leaseDefault - sendWithin - recordWithin) // an attempt must end before its lease does
@@ -86,7 +88,7 @@ func New(pool *postgres.Pool, o Options) *Notifier {
 	n := &Notifier{
 		pool: pool, client: newClient(newDialer(o.AllowPrivate)), insecure: o.AllowPrivate,
 		metrics: o.Metrics, log: o.Log, tracer: o.Tracer,
-		lanes: lanes{sending: map[string]int{}, slow: map[string]bool{}},
+		lanes: newLanes(),
 	}
 	if n.metrics == nil {
 		n.metrics = NewMetrics(nil)
@@ -163,7 +165,13 @@ func (n *Notifier) drainUnrecorded() error {
 // expires and the delivery is sent again.
 func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	ctx, span := n.startSpan(ctx, d)
-	status, cause := n.send(ctx, d)
+	secret, err := n.pool.Box().Open(sealed.WebhookSecret(d.TenantID), d.Secret)
+	if err != nil {
+		defer func() { span.End(err) }()
+		span.Set("payonce.result", "postponed")
+		return n.postpone(ctx, d, err)
+	}
+	status, cause := n.send(ctx, d, secret)
 	defer func() { span.End(cause) }()
 	span.SetInt("http.response.status_code", int64(status))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
@@ -175,7 +183,6 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	}
 	text := postgres.ErrorText(cause)
 	var rows int64
-	var err error
 	result := "delivered"
 	switch {
 	case cause == nil:
@@ -212,6 +219,26 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	return nil
 }
 
+// postpone gives the attempt back of a delivery that cannot be signed, because the process cannot decrypt the tenant's
+// secret. That is not the endpoint's failure, so however long DATA_KEY lacks the key, no delivery is given up. This
+// process then leaves the tenant alone for a while; another one may have the key.
+func (n *Notifier) postpone(ctx context.Context, d db.DeliveryLeaseRow, cause error) error {
+	if n.lanes.leave(d.TenantID, unreadableFor) {
+		n.log.Error("webhook deliveries are postponed: the tenant's signing secret cannot be decrypted",
+			"tenant_id", d.TenantID, "for", unreadableFor.String(), "error", cause.Error())
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	defer cancel()
+	if _, err := n.pool.DeliveryPostpone(ctx, db.DeliveryPostponeParams{
+		TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+		Delay: unreadableFor, LastError: postgres.ErrorText(cause),
+	}); err != nil {
+		return fmt.Errorf("postpone the delivery of %s: %w", d.EventID, err)
+	}
+	n.metrics.deliveries.WithLabelValues("postponed").Inc()
+	return nil
+}
+
 // startSpan starts the trace of one attempt, with a link to the change that caused the
 // event. The event contains its traceparent, because the body that is sent is the one
 // that was published. It is a link and not a child, because attempts continue for three
@@ -234,7 +261,7 @@ func (n *Notifier) startSpan(ctx context.Context, d db.DeliveryLeaseRow) (contex
 	return ctx, span
 }
 
-func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int, err error) {
+func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow, secret []byte) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
 	if !n.insecure && !strings.HasPrefix(d.Url, "https://") {
@@ -246,10 +273,6 @@ func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int,
 	}
 	req.Header.Set("Content-Type", "application/cloudevents+json; charset=utf-8")
 	req.Header.Set("User-Agent", "payonce")
-	secret, err := n.pool.Box().Open(sealed.WebhookSecret(d.TenantID), d.Secret)
-	if err != nil {
-		return 0, err
-	}
 	Sign(req.Header, secret, d.EventID, time.Now(), d.Body)
 	resp, err := n.client.Do(req)
 	if err != nil {

@@ -54,7 +54,12 @@ type request struct {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
-	b := &bundle{T: t, pool: dbtest.New(t)}
+	return setupIn(t, dbtest.New(t))
+}
+
+func setupIn(t *testing.T, pool *postgres.Pool) *bundle {
+	t.Helper()
+	b := &bundle{T: t, pool: pool}
 	b.server = httptest.NewServer(b)
 	t.Cleanup(b.server.Close)
 	require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: tenant, Name: "A",

@@ -175,6 +175,17 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			pending/6: returns 0
 			failed/7: returns 0
 			done/7: returns 0`},
+		{rule: "NeedsTheLease", query: q.DeliveryPostpone, each: "pending/7 pending/6 failed/7 done/7",
+			with: func(of string) any {
+				event, token := split(of)
+				return db.DeliveryPostponeParams{TenantID: tenant, EventID: event, LeaseToken: token, Delay: time.Hour,
+					LastError: "no"}
+			}, want: `
+			pending/7: returns 1
+			pending/7: changes webhook_deliveries/pending: attempts=0 last_error=no leased_until=now+1h
+			pending/6: returns 0
+			failed/7: returns 0
+			done/7: returns 0`},
 		{rule: "SendsAFailedOneAgain", query: q.DeliveryRequeue, each: "failed pending done", with: func(of string) any {
 			return db.DeliveryRequeueParams{TenantID: tenant, EventID: of}
 		}, want: `
