@@ -162,27 +162,32 @@ const SealedOtherwise = `-- name: SealedOtherwise :many
 
 SELECT s.place::text AS place, s.owner::text AS owner, s.id::text AS id, s.stored
 FROM (
-    (SELECT 'tenants' AS place, t.id AS owner, '' AS id, t.fingerprint_secret AS stored
-     FROM tenants t
-     WHERE sealed_by(t.fingerprint_secret) <> $1::bytea ORDER BY t.id LIMIT $2)
+    SELECT 'tenants' COLLATE "C" AS place, t.id AS owner, '' COLLATE "C" AS id, t.fingerprint_secret AS stored
+    FROM tenants t
+    WHERE sealed_by(t.fingerprint_secret) <> $1::bytea
     UNION ALL -- part: webhooks
-    (SELECT 'webhook_endpoints', w.tenant_id, '', w.secret -- part: webhooks
-     FROM webhook_endpoints w -- part: webhooks
-     WHERE sealed_by(w.secret) <> $1::bytea ORDER BY w.tenant_id LIMIT $2) -- part: webhooks
+    SELECT 'webhook_endpoints', w.tenant_id, '', w.secret -- part: webhooks
+    FROM webhook_endpoints w -- part: webhooks
+    WHERE sealed_by(w.secret) <> $1::bytea -- part: webhooks
     UNION ALL
-    (SELECT 'inbox_events', i.consumer, i.event_id, i.payload
-     FROM inbox_events i
-     WHERE i.status <> 'done' AND sealed_by(i.payload) <> $1::bytea LIMIT $2)
+    SELECT 'inbox_events', i.consumer, i.event_id, i.payload
+    FROM inbox_events i
+    WHERE i.status <> 'done' AND sealed_by(i.payload) <> $1::bytea
     UNION ALL
-    (SELECT 'idempotency_keys', k.tenant_id, k.key, k.request
-     FROM idempotency_keys k
-     WHERE k.finished_at IS NULL AND sealed_by(k.request) <> $1::bytea LIMIT $2)
+    SELECT 'idempotency_keys', k.tenant_id, k.key, k.request
+    FROM idempotency_keys k
+    WHERE k.finished_at IS NULL AND sealed_by(k.request) <> $1::bytea
 ) s
+WHERE (s.place, s.owner, s.id) > ($2::text, $3::text, $4::text)
+ORDER BY s.place, s.owner, s.id LIMIT $5
 `
 
 type SealedOtherwiseParams struct {
-	KeyID     []byte
-	LimitRows int32
+	KeyID      []byte
+	AfterPlace string
+	AfterOwner string
+	AfterID    string
+	LimitRows  int32
 }
 
 type SealedOtherwiseRow struct {
@@ -194,10 +199,17 @@ type SealedOtherwiseRow struct {
 
 // The loop that seals values anew: those that are plain, and those that were sealed with another key than the first of
 // DATA_KEY. Each update names the value that was read, so that it changes nothing which another process has changed.
-// Values outside of finished keys that are not sealed with the key, a few of each kind: secrets of tenants, events that
-// wait, requests of unfinished keys. They are read by the indexes of what waits, or from small tables.
+// A page of the values outside of finished keys that are not encrypted with the key: secrets of tenants, events that
+// wait, requests of unfinished keys. They are in the order of their place, their owner and their id, after a place in it.
+// That no index has this order is intended: small tables are read, and the indexes of what waits.
 func (q *Queries) SealedOtherwise(ctx context.Context, arg SealedOtherwiseParams) ([]SealedOtherwiseRow, error) {
-	rows, err := q.db.Query(ctx, SealedOtherwise, arg.KeyID, arg.LimitRows)
+	rows, err := q.db.Query(ctx, SealedOtherwise,
+		arg.KeyID,
+		arg.AfterPlace,
+		arg.AfterOwner,
+		arg.AfterID,
+		arg.LimitRows,
+	)
 	if err != nil {
 		return nil, err
 	}

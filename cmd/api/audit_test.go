@@ -140,7 +140,7 @@ func TestAudit(t *testing.T) {
 		w.Exec("UPDATE idempotency_keys SET answer_body = overlay(answer_body PLACING '\\x0000' FROM 60) WHERE key = 'paid'")
 		out, errs, status := audit(t, nil)
 		require.Equal(t, 1, status, out+errs)
-		require.Regexp(t, `(?m)^I3  ten_\w+ pay_\w+\n +the value was changed after it was sealed`, out)
+		require.Regexp(t, `(?m)^I3  ten_\w+ pay_\w+\n +the value was changed after it was encrypted`, out)
 		require.Regexp(t, `(?m)^I2 .* ok$`, out)
 		w.Exec("UPDATE idempotency_keys SET answer_body = decode($1, 'hex') WHERE key = 'paid'", answer)
 	})

@@ -113,7 +113,7 @@ func TestDataKeyIsReplaced(t *testing.T) {
 			w.Box(replacement).SealedBy()) == 0
 	})
 	w.Until("it says so", func() bool {
-		return strings.Contains(second.Log(), "stored until a minute ago are sealed with the first key of DATA_KEY")
+		return strings.Contains(second.Log(), "stored until a minute ago are encrypted with the first key of DATA_KEY")
 	})
 	require.Positive(t, second.Metric("payonce_resealed_total"))
 	require.Zero(t, second.Metric("payonce_reseal_unreadable"))

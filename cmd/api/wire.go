@@ -195,7 +195,7 @@ func (s *service) wireInbox() {
 	s.reap("inbox reaper", reapEvery, inbox.NewReaper(s.pool, 0).RunOnce)
 }
 
-// wireResealer makes the loop that seals with the first key of DATA_KEY what is not yet sealed with it.
+// wireResealer makes the loop that encrypts with the first key of DATA_KEY what is not yet encrypted with it.
 func (s *service) wireResealer() {
 	if !s.pool.Box().Seals() {
 		return
@@ -204,12 +204,12 @@ func (s *service) wireResealer() {
 	s.loops = append(s.loops, loop{name: "reseal", every: resealEvery, runOnce: r.RunOnce})
 	f := promauto.With(s.metrics)
 	f.NewCounterFunc(prometheus.CounterOpts{Name: "payonce_resealed_total",
-		Help: "Stored values that this process has sealed with the first key of DATA_KEY, and that were plain or sealed with another."},
+		Help: "Stored values that this process has encrypted with the first key of DATA_KEY, and that were plain or encrypted with another."},
 		r.Resealed)
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_reseal_unreadable",
-		Help: "Stored responses that this process could not open, and so not seal anew."}, r.Unreadable)
+		Help: "Stored values that this process could not decrypt, and so not encrypt anew."}, r.Unreadable)
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_reseal_settled_seconds",
-		Help: "Seconds since this process has last found a value that was not sealed with the first key of DATA_KEY; 0 until it has looked at all."},
+		Help: "Seconds since this process has last found a value that was not encrypted with the first key of DATA_KEY; 0 until it has looked at all."},
 		r.Settled)
 }
 

@@ -2,26 +2,29 @@
 -- DATA_KEY. Each update names the value that was read, so that it changes nothing which another process has changed.
 
 -- name: SealedOtherwise :many
--- Values outside of finished keys that are not sealed with the key, a few of each kind: secrets of tenants, events that
--- wait, requests of unfinished keys. They are read by the indexes of what waits, or from small tables.
+-- A page of the values outside of finished keys that are not encrypted with the key: secrets of tenants, events that
+-- wait, requests of unfinished keys. They are in the order of their place, their owner and their id, after a place in it.
+-- That no index has this order is intended: small tables are read, and the indexes of what waits.
 SELECT s.place::text AS place, s.owner::text AS owner, s.id::text AS id, s.stored
 FROM (
-    (SELECT 'tenants' AS place, t.id AS owner, '' AS id, t.fingerprint_secret AS stored
-     FROM tenants t
-     WHERE sealed_by(t.fingerprint_secret) <> @key_id::bytea ORDER BY t.id LIMIT @limit_rows)
+    SELECT 'tenants' COLLATE "C" AS place, t.id AS owner, '' COLLATE "C" AS id, t.fingerprint_secret AS stored
+    FROM tenants t
+    WHERE sealed_by(t.fingerprint_secret) <> @key_id::bytea
     UNION ALL -- part: webhooks
-    (SELECT 'webhook_endpoints', w.tenant_id, '', w.secret -- part: webhooks
-     FROM webhook_endpoints w -- part: webhooks
-     WHERE sealed_by(w.secret) <> @key_id::bytea ORDER BY w.tenant_id LIMIT @limit_rows) -- part: webhooks
+    SELECT 'webhook_endpoints', w.tenant_id, '', w.secret -- part: webhooks
+    FROM webhook_endpoints w -- part: webhooks
+    WHERE sealed_by(w.secret) <> @key_id::bytea -- part: webhooks
     UNION ALL
-    (SELECT 'inbox_events', i.consumer, i.event_id, i.payload
-     FROM inbox_events i
-     WHERE i.status <> 'done' AND sealed_by(i.payload) <> @key_id::bytea LIMIT @limit_rows)
+    SELECT 'inbox_events', i.consumer, i.event_id, i.payload
+    FROM inbox_events i
+    WHERE i.status <> 'done' AND sealed_by(i.payload) <> @key_id::bytea
     UNION ALL
-    (SELECT 'idempotency_keys', k.tenant_id, k.key, k.request
-     FROM idempotency_keys k
-     WHERE k.finished_at IS NULL AND sealed_by(k.request) <> @key_id::bytea LIMIT @limit_rows)
-) s;
+    SELECT 'idempotency_keys', k.tenant_id, k.key, k.request
+    FROM idempotency_keys k
+    WHERE k.finished_at IS NULL AND sealed_by(k.request) <> @key_id::bytea
+) s
+WHERE (s.place, s.owner, s.id) > (@after_place::text, @after_owner::text, @after_id::text)
+ORDER BY s.place, s.owner, s.id LIMIT @limit_rows;
 
 -- name: TenantReseal :execrows
 UPDATE tenants SET fingerprint_secret = @sealed WHERE id = @id AND fingerprint_secret = @was;

@@ -69,11 +69,11 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			UPDATE webhook_endpoints SET secret = ` + sealedWith("a", 24) + ` WHERE tenant_id = 'later'`, want: `
 			row Secrets=7
 			row KeyID=61616161 Secrets=1`},
-		{rule: "FindsTheFirstThatIsSealedOtherwise", query: q.SealedOtherwise, first: `
-			UPDATE webhook_endpoints SET secret = ` + sealedWith("a", 24) + ` WHERE tenant_id NOT IN ('busy', 'later')`, any: true,
-			with: db.SealedOtherwiseParams{KeyID: []byte("aaaa"), LimitRows: 1}, want: `
-			row Place=tenants Owner=acme Stored=32 bytes
-			row Place=webhook_endpoints Owner=busy Stored=secret_secret_secret_sec`},
+		{rule: "FindsWhatIsSealedOtherwise", query: q.SealedOtherwise, first: `
+			UPDATE webhook_endpoints SET secret = ` + sealedWith("a", 24) + ` WHERE tenant_id NOT IN ('busy', 'ended', 'later')`,
+			with: db.SealedOtherwiseParams{KeyID: []byte("aaaa"), AfterPlace: "webhook_endpoints", AfterOwner: "busy", LimitRows: 1},
+			want: `
+			row Place=webhook_endpoints Owner=ended Stored=secret_secret_secret_sec`},
 		{rule: "EnablesAnEndpoint", query: q.EndpointSet, each: "disabled new", with: func(of string) any {
 			return db.EndpointSetParams{TenantID: of, Url: "https://new.example", Secret: bytes.Repeat([]byte("n"), 24)}
 		}, want: `

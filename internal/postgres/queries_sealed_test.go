@@ -114,12 +114,18 @@ func TestQueriesOfTheResealer(t *testing.T) {
 	free := "ALTER TABLE idempotency_keys DISABLE TRIGGER finished_is_final; ALTER TABLE tenants DISABLE TRIGGER USER"
 	checkQueries(t, given, []queryCase{
 		{rule: "FindsWhatIsSealedOtherwise", query: q.SealedOtherwise, first: "ALTER TABLE idempotency_keys DISABLE TRIGGER USER;" + seal,
-			any: true, with: db.SealedOtherwiseParams{KeyID: by, LimitRows: 9}, want: `
+			with: db.SealedOtherwiseParams{KeyID: by, LimitRows: 9}, want: `
 			row Place=idempotency_keys Owner=acme ID=dropped Stored=r
 			row Place=idempotency_keys Owner=acme:eu ID=begun Stored=r
 			row Place=inbox_events Owner=another ID=waits Stored=p
 			row Place=inbox_events Owner=stripe ID=waits Stored=p
 			row Place=tenants Owner=acme:eu Stored=32 bytes`},
+		{rule: "ContinuesAfterAValue", query: q.SealedOtherwise, first: "ALTER TABLE idempotency_keys DISABLE TRIGGER USER;" + seal,
+			with: db.SealedOtherwiseParams{
+				KeyID: by, AfterPlace: "idempotency_keys", AfterOwner: tenant, AfterID: "begun", LimitRows: 2,
+			}, want: `
+			row Place=inbox_events Owner=another ID=waits Stored=p
+			row Place=inbox_events Owner=stripe ID=waits Stored=p`},
 		{rule: "ChangesWhatWasRead", query: q.TenantReseal, first: free, each: "ssssssssssssssssssssssssssssssss other",
 			with: func(was string) any {
 				return db.TenantResealParams{ID: tenant, Was: []byte(was), Sealed: []byte("12345678901234567890123456789012")}

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/sealed"
 	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/logs"
 )
 
 // TestResealer: values that are plain, or sealed with another key, are sealed with the first one, and the other key can
@@ -123,4 +125,72 @@ func TestResealer(t *testing.T) {
 	n, err = postgres.NewResealer(open("none,"+b), slog.New(slog.DiscardHandler)).RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n, "without a key that seals there is nothing to do")
+}
+
+// TestResealerPassesByWhatItCannotDecrypt: however many values of each kind need a key that is missing, the others are
+// reached. The log has a few of them, the metric has all, also while they are counted again.
+func TestResealerPassesByWhatItCannotDecrypt(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.URL(t)
+	box, err := sealed.New(dataKeyOf('b'))
+	require.NoError(t, err)
+	pool, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 4, Box: box})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	lost := sealedWith("a", 32) // with a key that is lost
+	const each = 150            // of each kind; a page has 100
+	kinds := 3
+	exec := func(sql string) {
+		t.Helper()
+		_, err := pool.Raw().Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	insert := func(sql, value string, from, to int) {
+		t.Helper()
+		exec(fmt.Sprintf(sql, value) + fmt.Sprintf(" FROM generate_series(%d, %d) n", from, to))
+	}
+	for _, sql := range []string{
+		"INSERT INTO tenants (id, name, fingerprint_secret) SELECT 'ten_' || 1000 + n, 'T', %s",
+		"INSERT INTO webhook_endpoints (tenant_id, url, secret) SELECT 'ten_' || 1000 + n, 'https://a.example', %s", // part: webhooks
+		`INSERT INTO inbox_events (consumer, event_id, status, type, payload)
+			SELECT 'stripe', 'evt_' || 1000 + n, 'pending', 't', %s`,
+		`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, resource_id, request_id, fingerprint_version,
+			claim_token, leased_until, next_attempt_at, recovery_point, request)
+			SELECT 'ten_1001', 'k' || 1000 + n, 'create_order', sha256('f'), 'ord', 'req', 1, gen_random_uuid(), now(), now(),
+			'started', %s`,
+	} {
+		insert(sql, lost, 1, each)
+		insert(sql, "'plain_plain_plain_plain_plain_32'::bytea", each+1, each+1)
+	}
+	kinds++ // part: webhooks
+
+	var log logs.Buffer
+	r := postgres.NewResealer(pool, log.Logger(slog.LevelWarn))
+	pass := func() {
+		t.Helper()
+		for n, iterations := 1, 0; n > 0; iterations++ {
+			require.Less(t, iterations, 20, "it ends")
+			n, err = r.RunOnce(t.Context())
+			require.NoError(t, err)
+		}
+	}
+	pass()
+	require.EqualValues(t, kinds, r.Resealed(), "those behind what cannot be decrypted")
+	require.EqualValues(t, kinds*each, r.Unreadable())
+	require.Zero(t, r.Settled())
+	require.Equal(t, 10, strings.Count(log.Take(), "cannot be decrypted"))
+	n, err := r.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n, "it does not count them each minute")
+
+	r.Again()
+	for n = 1; n > 0; {
+		n, err = r.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, kinds*each, r.Unreadable(), "it does not fall while they are counted again")
+	}
+	exec("UPDATE inbox_events SET status = 'done', done_at = now(), payload = NULL WHERE status = 'pending'")
+	r.Again()
+	pass()
+	require.EqualValues(t, (kinds-1)*each, r.Unreadable())
 }

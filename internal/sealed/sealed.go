@@ -41,7 +41,7 @@ func (p Place) bytes() []byte {
 }
 
 // ErrChanged means that a sealed value was changed, or copied from another place.
-var ErrChanged = errors.New("the value was changed after it was sealed, or belongs to another row")
+var ErrChanged = errors.New("the value was changed after it was encrypted, or belongs to another row")
 
 // MissingKeyError means that a value was sealed with a key that the Box does not have. The value may be right.
 type MissingKeyError struct {
@@ -49,7 +49,7 @@ type MissingKeyError struct {
 }
 
 func (e *MissingKeyError) Error() string {
-	return "DATA_KEY has no key with the id " + e.KeyID + ", which the value was sealed with"
+	return "DATA_KEY has no key with the id " + e.KeyID + ", which the value was encrypted with"
 }
 
 // Box seals and opens values. The nil Box seals nothing, and opens what is not sealed.
@@ -86,7 +86,7 @@ func New(text string) (*Box, error) {
 		b.keys = append(b.keys, k)
 	}
 	if len(b.keys) == 0 {
-		return nil, errors.New("has no key after none; unset it to seal nothing")
+		return nil, errors.New("has no key after none; unset it to encrypt nothing")
 	}
 	return b, nil
 }
