@@ -38,7 +38,7 @@ const (
 	classKeyed     class = iota // to read a body, and look its Idempotency-Key up in a batch
 	classLargeBody              // to read a large body, before that
 	classRead                   // for statements that have a connection of their own
-	classRefusal                // to refuse a request without a valid API key
+	classRefusal                // to refuse a request by its API key, or without a whole body
 	classWebhook                // for a webhook whose signature is not checked yet
 	classDocument               // for a document, until it is sent
 	classProbe                  // to say that the process is alive, or ready

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -248,9 +250,11 @@ func TestAdmission(t *testing.T) {
 func TestEveryRouteTakesASlot(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, nil)
-	const key = "payonce_a_b"
-	s.auth.known[keyDigest(sha256.Sum256([]byte(key)))] = knownKey{
-		tenant: tenant{id: "ten_a", macs: newMACs(nil)}, until: time.Now().Add(time.Hour),
+	const key, readOnly = "payonce_a_b", "payonce_a_c"
+	for key, readOnly := range map[string]bool{key: false, readOnly: true} {
+		s.auth.known[keyDigest(sha256.Sum256([]byte(key)))] = knownKey{
+			tenant: tenant{id: "ten_a", macs: newMACs(nil), readOnly: readOnly}, until: time.Now().Add(time.Hour),
+		}
 	}
 	r := httptest.NewRequest("GET", "/", nil)
 	for _, id := range []clientID{{tenant: "ten_a"}, {network: clientNetwork(r.RemoteAddr)}} {
@@ -271,8 +275,13 @@ func TestEveryRouteTakesASlot(t *testing.T) {
 		default:
 			require.Equal(t, http.StatusServiceUnavailable, status(route.method, path, "", "{}"), "without a key: %s", path)
 			require.Equal(t, http.StatusTooManyRequests, status(route.method, path, key, "{}"), path)
+			require.Equal(t, http.StatusTooManyRequests, status(route.method, path, readOnly, "{}"), path)
 			require.Equal(t, http.StatusTooManyRequests,
 				status(route.method, path, key, strings.Repeat(" ", largeBody)+"{}"), path)
+			require.Equal(t, http.StatusTooManyRequests,
+				status(route.method, path, key, strings.Repeat(" ", bodyMax)+"{}"), "a body that is too large: %s", path)
+			require.Equal(t, http.StatusTooManyRequests,
+				status(route.method, path, key, "{"+cutOffHere), "a body that ends early: %s", path)
 		}
 	}
 	require.Equal(t, http.StatusServiceUnavailable, status("GET", "/nothing", "", ""))
@@ -305,9 +314,15 @@ func newTestServer(t *testing.T, log *slog.Logger) testServer {
 	})}
 }
 
+// cutOffHere is where the connection of a request breaks.
+const cutOffHere = "\x00"
+
 // status is that of the response to a request.
 func (s testServer) status(method, path, key string, body string) int {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if sent, ok := strings.CutSuffix(body, cutOffHere); ok {
+		r.Body = io.NopCloser(io.MultiReader(strings.NewReader(sent), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	}
 	r.Header.Set("Content-Type", contentJSON)
 	r.Header.Set("Stripe-Signature", signatureOfNow())
 	if key != "" {

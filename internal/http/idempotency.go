@@ -65,7 +65,7 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := readBody(w, r, bodyMax)
 		if err != nil {
-			s.refuse(w, r, err)
+			s.refuseQueued(w, r, err)
 			return
 		}
 		began, wait := time.Now(), preferredWait(r.Header)

@@ -214,12 +214,12 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t, err := s.auth.authenticate(r)
 		if err != nil {
-			s.refuseAnonymous(w, r, err)
+			s.refuseQueued(w, r, err)
 			return
 		}
 		visitOf(r).tenant = t
 		if t.readOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
-			s.refuse(w, r, errForbidden)
+			s.refuseQueued(w, r, errForbidden)
 			return
 		}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -239,9 +239,9 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// refuseAnonymous refuses a request that nothing proves to be a tenant's, once it has a slot for that. An error of the
-// database says nothing about the client, and every client gets it at once.
-func (s *Server) refuseAnonymous(w http.ResponseWriter, r *http.Request, why error) {
+// refuseQueued refuses a request that has no slot yet, once it has one. An error of the database says nothing about the
+// client, and every client gets it at once.
+func (s *Server) refuseQueued(w http.ResponseWriter, r *http.Request, why error) {
 	if refused := (*problem)(nil); errors.As(why, &refused) {
 		ctx, cancel := s.bounded(r.Context(), 0)
 		defer cancel()

@@ -54,7 +54,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		s.refuseAnonymous(w, r, err)
+		s.refuseQueued(w, r, err)
 		return
 	}
 	visitOf(r).slot.release()
