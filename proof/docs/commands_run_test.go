@@ -92,6 +92,9 @@ var inTest = map[string]struct{ dir, test string }{
 	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments",
 		"TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
 
+	`docker compose logs --since 15m api | grep -e '"status":429' -e '"status":503' | grep -o '"tenant_id":"[^"]*"' | sort | uniq -c | sort -rn`: {"internal/http", "TestHandbookFindsTheFlood"},
+	`docker compose logs --since 15m api | grep '"log lines left out"'`:                                                                          {"internal/http", "TestHandbookFindsTheFlood"},
+
 	// docs/starter.md
 	`go run ./cmd/new -module github.com/acme/shop -with webhooks,operator ../shop`: {"cmd/new", "TestEachPart"},
 	`cd ../shop && go test ./...`:                                            {"cmd/new", "TestEachPart"},
