@@ -219,7 +219,7 @@ func (r Runner) run(ctx context.Context, pkg string, names []string, overlay str
 	building, cancel := context.WithTimeout(ctx, buildWithin)
 	defer cancel()
 	module, inside := r.module(pkg)
-	built := command(building, module, env, "go", "test", "-c", "-o", binary, "./"+inside)
+	built := command(building, module, env, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary, "./"+inside)
 	if out, err := built.CombinedOutput(); err != nil {
 		return outcome{output: err.Error() + "\n" + string(out)}
 	}
