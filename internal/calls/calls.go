@@ -83,7 +83,7 @@ func (r Recorder) MakeRecorded(
 ) (stripe.Outcome, Attempts, error) {
 	var attempts Attempts
 	for try := 1; ; try++ {
-		attempt := stripe.Call{Key: call.Key}
+		attempt := stripe.Call{TenantID: c.TenantID, Key: call.Key}
 		attempts.Count = 1
 		if recorded != nil && *recorded {
 			*recorded = false

@@ -99,9 +99,11 @@ type saga struct {
 
 // begin claims the key and records the saga.
 func (s *Service) begin(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
-	if err := s.gateway.Ready(ctx); err != nil {
+	admitted, err := s.gateway.Ready(ctx, r.TenantID)
+	if err != nil {
 		return nil, idempotency.Answer{}, err
 	}
+	defer admitted()
 	k := newSaga(r)
 	claim, err := s.keys.Begin(ctx, r, k.row.ID, checkoutRecorded, func(q *db.Queries) error {
 		return q.CheckoutInsert(ctx, db.CheckoutInsertParams{

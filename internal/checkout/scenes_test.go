@@ -36,7 +36,7 @@ func TestStepThatHasEndedIsNotMoved(t *testing.T) {
 // notReady is a gateway through which no payment may begin.
 type notReady struct{ payments.Gateway }
 
-func (notReady) Ready(context.Context) error { return stripe.ErrUnavailable }
+func (notReady) Ready(context.Context, string) (func(), error) { return nil, stripe.ErrUnavailable }
 
 // TestCheckoutBeginsOnlyIfAPaymentMay: a saga that cannot pay would hold stock for nothing.
 func TestCheckoutBeginsOnlyIfAPaymentMay(t *testing.T) {

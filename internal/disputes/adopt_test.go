@@ -47,7 +47,7 @@ func TestDisputeAdoptsItsPayment(t *testing.T) {
 func TestAdoptionRecordsDisputes(t *testing.T) {
 	t.Parallel()
 	b, intent, id, _ := disputedUnseen(t)
-	seen, err := b.api.Gateway.GetIntent(t.Context(), intent)
+	seen, err := b.api.Gateway.GetIntent(t.Context(), "", intent)
 	require.NoError(t, err)
 	_, err = b.api.Payments.Repairs().AdoptPayment(t.Context(), seen)
 	require.NoError(t, err)

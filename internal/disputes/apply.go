@@ -45,7 +45,7 @@ func (s *Service) read(ctx context.Context, stripeID string, order compare.Order
 	if r.dispute.IntentID == "" { // What the account charged without an intent is not ours.
 		return reading{}, nil
 	}
-	r.intent, err = s.gateway.GetIntent(ctx, r.dispute.IntentID)
+	r.intent, err = s.gateway.GetIntent(ctx, stripe.NoTenant, r.dispute.IntentID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return reading{}, nil
 	}

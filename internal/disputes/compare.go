@@ -275,7 +275,7 @@ func movementsAt(d stripe.Dispute) (movements []db.DisputeMovement) {
 
 // compareMissing is nil if the payment of a dispute that is not recorded is not ours.
 func (s *Service) compareMissing(ctx context.Context, d stripe.Dispute) (*postgres.Violation, error) {
-	intent, err := s.gateway.GetIntent(ctx, d.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, stripe.NoTenant, d.IntentID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return nil, nil
 	}

@@ -26,9 +26,9 @@ func (g *tapped) GetDispute(ctx context.Context, id string) (stripe.Dispute, err
 	return d, err
 }
 
-func (g *tapped) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
+func (g *tapped) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
 	g.asked = append(g.asked, "intent "+id)
-	i, err := g.Gateway.GetIntent(ctx, id)
+	i, err := g.Gateway.GetIntent(ctx, tenantID, id)
 	if g.intent != nil {
 		return g.intent(i, err)
 	}

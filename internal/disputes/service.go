@@ -24,7 +24,7 @@ type Gateway interface {
 	// DisputesOf lists the disputes of an intent.
 	DisputesOf(ctx context.Context, intentID string) ([]stripe.Dispute, error)
 	// GetIntent reads the intent of a dispute that is not recorded, whose metadata names the order.
-	GetIntent(ctx context.Context, intentID string) (stripe.Intent, error)
+	GetIntent(ctx context.Context, tenantID, intentID string) (stripe.Intent, error)
 }
 
 // Options of New.

@@ -75,7 +75,7 @@ func TestRecordingOfDisputesSwallowsNoError(t *testing.T) {
 			a.Intent = a.Text("SELECT intent_id FROM payments WHERE order_id = $1", a.Order)
 			a.CallStripe(http.MethodPost, "/v1/payment_intents/"+a.Intent+"/confirm",
 				url.Values{"payment_method": {"pm_card_visa"}})
-			intent, err := a.API.Gateway.GetIntent(context.Background(), a.Intent)
+			intent, err := a.API.Gateway.GetIntent(context.Background(), stripe.NoTenant, a.Intent)
 			require.NoError(a, err)
 			id, err := a.Sim.OpenDispute(intent.ChargeID, "fraudulent", false)
 			require.NoError(a, err)
@@ -138,8 +138,8 @@ func (g noted) GetDispute(ctx context.Context, id string) (stripe.Dispute, error
 	return d, err
 }
 
-func (g noted) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
-	i, err := g.Gateway.GetIntent(ctx, id)
+func (g noted) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
+	i, err := g.Gateway.GetIntent(ctx, tenantID, id)
 	g.attempt.Failed(err)
 	return i, err
 }

@@ -23,8 +23,11 @@ const (
 )
 
 // errKeyQueueFull says nothing about the key.
-var errKeyQueueFull = unavailable(reasonAnonymous, keyQueueWait,
-	"Too many API keys are being checked. Retry the request unchanged.")
+var errKeyQueueFull = &problem{
+	code:       codeUnavailable,
+	detail:     "Too many API keys are being checked. Retry the request unchanged.",
+	retryAfter: keyQueueWait,
+}
 
 // findKeys is the statement.
 type findKeys func(context.Context, db.APIKeyAuthenticateParams) ([]db.APIKeyAuthenticateRow, error)
@@ -82,10 +85,7 @@ func (l *keyLookups) enter(tenantID string, hash keyDigest, known bool, from net
 	if k := l.pending[hash]; k != nil {
 		return k, nil
 	}
-	switch {
-	case known && len(l.known) >= keyQueueMax:
-		return nil, errOverloaded
-	case !known && !l.makeRoom(from):
+	if known && len(l.known) >= keyQueueMax || !known && !l.makeRoom(from) {
 		return nil, errKeyQueueFull
 	}
 	k := &keyLookup{tenantID: tenantID, hash: hash, done: make(chan struct{})}

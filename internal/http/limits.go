@@ -44,7 +44,10 @@ func (l *tenantLimits) take(tenantID string) error {
 		return nil
 	}
 	reservation.Cancel()
-	return rateLimited(reasonTenantRate, max(wait, time.Second), l.detail)
+	return &problem{
+		code: codeRateLimited, detail: l.detail,
+		retryAfter: max(wait, time.Second),
+	}
 }
 
 func (l *tenantLimits) of(tenantID string) *rate.Limiter {

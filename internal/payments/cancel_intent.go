@@ -65,7 +65,7 @@ func (s *Service) CancelIntent(
 		return stripe.Intent{}, stripe.Outcome{}, err
 	}
 	if refusedBefore {
-		intent, err := s.gateway.GetIntent(ctx, *p.IntentID)
+		intent, err := s.gateway.GetIntent(ctx, c.TenantID, *p.IntentID)
 		if err != nil {
 			return stripe.Intent{}, stripe.Outcome{
 				Effect: stripe.Unknown, Err: err,
@@ -88,7 +88,7 @@ func (s *Service) CancelIntent(
 	if out.Effect == stripe.NotExecuted {
 		return stripe.Intent{}, out, nil
 	}
-	intent, err := s.gateway.GetIntent(ctx, *p.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, c.TenantID, *p.IntentID)
 	if err != nil {
 		return stripe.Intent{}, stripe.Outcome{
 			Effect: stripe.Unknown, Err: err,

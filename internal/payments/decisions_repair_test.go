@@ -250,7 +250,7 @@ func TestDiscrepancyOfWhatIsNotAdopted(t *testing.T) {
 	b.Reconcile()
 	found := b.Discrepancies()
 	require.Contains(t, found, second)
-	seen, err := b.API.Gateway.GetIntent(t.Context(), second)
+	seen, err := b.API.Gateway.GetIntent(t.Context(), stripe.NoTenant, second)
 	require.NoError(t, err)
 	adopted, err := b.API.Payments.Repairs().AdoptPayment(t.Context(), seen)
 	require.NoError(t, err)

@@ -125,8 +125,8 @@ func (processingGateway) CancelIntent(context.Context, stripe.Call, string) stri
 		ErrorCode: "payment_intent_unexpected_state"}
 }
 
-func (g processingGateway) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
-	i, err := g.Gateway.GetIntent(ctx, id)
+func (g processingGateway) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
+	i, err := g.Gateway.GetIntent(ctx, tenantID, id)
 	i.Status = stripe.IntentProcessing
 	return i, err
 }

@@ -11,21 +11,22 @@ import (
 // Two are sent again while the first request hangs, because they may be: a read of an intent, and the creation of one
 // whose earlier attempt is in doubt.
 type Gateway interface {
-	// Ready reports whether a new payment may be begun; ErrUnavailable if
-	// not. What was begun before goes on either way.
-	Ready(ctx context.Context) error
+	// Ready reports whether a new payment of a tenant may be begun: stripe.ErrUnavailable if the provider is away, a
+	// stripe.QueueFullError if too many of the tenant's calls wait for it. What was begun before goes on either way. The
+	// caller calls recorded when the payment is recorded, or could not be.
+	Ready(ctx context.Context, tenantID string) (recorded func(), err error)
 	// CreateIntent makes a PaymentIntent, unconfirmed: no money moves.
 	CreateIntent(ctx context.Context, call stripe.Call, intent stripe.NewIntent) stripe.Outcome
 	// ConfirmIntent moves the money.
 	ConfirmIntent(ctx context.Context, call stripe.Call, intentID, paymentMethod string) stripe.Outcome
 	// CancelIntent makes sure that no money can move any more.
 	CancelIntent(ctx context.Context, call stripe.Call, intentID string) stripe.Outcome
-	// GetIntent reads an intent. stripe.ErrNoSuchObject: the account has no such intent.
-	GetIntent(ctx context.Context, intentID string) (stripe.Intent, error)
+	// GetIntent reads an intent, for a tenant or stripe.NoTenant. stripe.ErrNoSuchObject: the account has no such intent.
+	GetIntent(ctx context.Context, tenantID, intentID string) (stripe.Intent, error)
 	// CreateRefund gives money back.
 	CreateRefund(ctx context.Context, call stripe.Call, refund stripe.NewRefund) stripe.Outcome
-	// RefundsOf lists every refund of an intent.
-	RefundsOf(ctx context.Context, intentID string) ([]stripe.Refund, error)
+	// RefundsOf lists every refund of an intent, for a tenant or stripe.NoTenant.
+	RefundsOf(ctx context.Context, tenantID, intentID string) ([]stripe.Refund, error)
 	// ListIntents and ListRefunds list what was created in a window, newest first, one page at a time.
 	ListIntents(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Intent], error)
 	ListRefunds(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Refund], error)

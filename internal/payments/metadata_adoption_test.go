@@ -125,7 +125,7 @@ func TestOneAdoptionOfAnIntent(t *testing.T) {
 		p.AddMetadata("order_id", orders[n])
 		_, err := b.Stripe.PaymentIntents.Update(intent, p)
 		require.NoError(t, err)
-		seen[n], err = b.API.Gateway.GetIntent(t.Context(), intent)
+		seen[n], err = b.API.Gateway.GetIntent(t.Context(), stripe.NoTenant, intent)
 		require.NoError(t, err)
 	}
 	errs := world.Together(2, func(n int) error {

@@ -306,7 +306,7 @@ func TestPaymentIsNotBegunWhileStripeTakesNone(t *testing.T) {
 // notReady is a Stripe that responds to nothing.
 type notReady struct{ payments.Gateway }
 
-func (notReady) Ready(context.Context) error { return stripe.ErrUnavailable }
+func (notReady) Ready(context.Context, string) (func(), error) { return nil, stripe.ErrUnavailable }
 
 // TestPaymentThatCannotReadWhatHasChanged waits: its order was closed, and the read of it fails.
 func TestPaymentThatCannotReadWhatHasChanged(t *testing.T) {

@@ -24,7 +24,7 @@ func TestOrderOfAnIntent(t *testing.T) {
 	paid, unpaid := stripe.Order{TenantID: w.Tenant.ID, OrderID: order}, stripe.Order{TenantID: w.Tenant.ID, OrderID: other}
 	elsewhere := stripe.Order{TenantID: w.NewTenant().ID, OrderID: order}
 	named := func(named, charged stripe.Order) stripe.Intent {
-		i, err := api.Gateway.GetIntent(t.Context(), intent)
+		i, err := api.Gateway.GetIntent(t.Context(), stripe.NoTenant, intent)
 		require.NoError(t, err)
 		i.TenantID, i.OrderID, i.Charged, i.Operation = named.TenantID, named.OrderID, charged, "of_metadata"
 		return i

@@ -87,9 +87,11 @@ func (s *Service) beginPayment(
 	if target.LiveStatus != "" || target.Order.CancelingKey != nil {
 		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, req, asked.OrderID)
 	}
-	if err := s.gateway.Ready(ctx); err != nil {
+	admitted, err := s.gateway.Ready(ctx, req.TenantID)
+	if err != nil {
 		return nil, idempotency.Answer{}, err
 	}
+	defer admitted()
 	r := NewRun(req.TenantID, req.Key, asked.PaymentMethod, target, s.answerPayment())
 	p := r.Payment
 	point := r.firstPoint()

@@ -97,7 +97,7 @@ func (s *Service) nextIntent(ctx context.Context, c *idempotency.Claim, r *Run) 
 func (s *Service) confirmedBefore(
 	ctx context.Context, c *idempotency.Claim, r *Run,
 ) (answer idempotency.Answer, done bool, err error) {
-	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, c.TenantID, *r.Payment.IntentID)
 	if err != nil {
 		answer, err = s.Wait(ctx, c, r, err)
 		return answer, true, err
@@ -138,7 +138,7 @@ func (s *Service) confirmUndecided(
 // readAgain reads the intent after a response that contradicts what we knew of it, and that another attempt would
 // get again. It settles the payment, or abandons it.
 func (s *Service) readAgain(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
-	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, c.TenantID, *r.Payment.IntentID)
 	if err != nil {
 		return s.Wait(ctx, c, r, err)
 	}
@@ -455,7 +455,7 @@ func (s *Service) requireAction(
 // pay from an open tab for as long as the intent can be confirmed: after a failed authentication with another
 // card. So the payment ends only with its intent canceled, and the next card is a new intent.
 func (s *Service) awaitCustomer(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
-	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, c.TenantID, *r.Payment.IntentID)
 	if err != nil {
 		return s.Wait(ctx, c, r, err)
 	}

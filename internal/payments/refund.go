@@ -163,7 +163,7 @@ func (w *refunding) fits() bool {
 
 // findRefund looks for the refund in Stripe's list of the intent's refunds.
 func (s *Service) findRefund(ctx context.Context, w *refunding) (stripe.Refund, bool, error) {
-	list, err := s.gateway.RefundsOf(ctx, w.intentID)
+	list, err := s.gateway.RefundsOf(ctx, w.refund.TenantID, w.intentID)
 	if err != nil {
 		return stripe.Refund{}, false, err
 	}

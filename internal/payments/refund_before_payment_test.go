@@ -179,7 +179,7 @@ func TestRestOfACanceledOrderIsGivenBackMeanwhile(t *testing.T) {
 		require.NoError(t, err)
 	}
 	refund(400)
-	read, err := o.API.Gateway.GetIntent(t.Context(), intent)
+	read, err := o.API.Gateway.GetIntent(t.Context(), "", intent)
 	require.NoError(t, err)
 	refund(600)
 	adopted, err := o.API.Payments.Repairs().AdoptPayment(t.Context(), read)

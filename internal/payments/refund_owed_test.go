@@ -289,7 +289,7 @@ func TestRefundsOwed(t *testing.T) {
 		o.API = api
 		order := api.Order()
 		require.Equal(t, http.StatusOK, api.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`).Status)
-		seen, err := api.Gateway.GetIntent(t.Context(), o.OrphanIntent(order).ID)
+		seen, err := api.Gateway.GetIntent(t.Context(), stripe.NoTenant, o.OrphanIntent(order).ID)
 		require.NoError(t, err)
 		_, err = api.Payments.Repairs().AdoptPayment(t.Context(), seen)
 		require.NoError(t, err)
@@ -452,7 +452,7 @@ func TestPartThatOthersRefundedIsOwedWhenItComesBack(t *testing.T) {
 			}
 			part := refund(400)
 			if c.rest > 0 { // between the look at the intent and the adoption
-				seen, err := o.API.Gateway.GetIntent(t.Context(), intent)
+				seen, err := o.API.Gateway.GetIntent(t.Context(), stripe.NoTenant, intent)
 				require.NoError(t, err)
 				refund(c.rest)
 				_, err = o.API.Payments.Repairs().AdoptPayment(t.Context(), seen)

@@ -24,9 +24,9 @@ type countedLists struct {
 	read *atomic.Int64
 }
 
-func (g countedLists) RefundsOf(ctx context.Context, intentID string) ([]stripe.Refund, error) {
+func (g countedLists) RefundsOf(ctx context.Context, tenantID, intentID string) ([]stripe.Refund, error) {
 	g.read.Add(1)
-	return g.Gateway.RefundsOf(ctx, intentID)
+	return g.Gateway.RefundsOf(ctx, tenantID, intentID)
 }
 
 // TestRefundWhoseTimeEndsBeforeItsTurn waits for the completer: that is no failure either.

@@ -66,7 +66,7 @@ func (s Repairs) adoptionOf(ctx context.Context, i stripe.Intent) (adoption, err
 	if i.RefundedMinor == 0 {
 		return adoption{id: ids.New(ids.Payment)}, nil
 	}
-	refunds, err := s.gateway.RefundsOf(ctx, i.ID)
+	refunds, err := s.gateway.RefundsOf(ctx, stripe.NoTenant, i.ID)
 	if err != nil {
 		return adoption{}, err
 	}
@@ -238,7 +238,7 @@ func (s Repairs) MovedByOthers(ctx context.Context, i stripe.Intent) error {
 		return fmt.Errorf("find the payment of %s: %w", i.ID, err)
 	}
 	if i.RefundedMinor != p.AmountRefundedMinor {
-		list, err := s.gateway.RefundsOf(ctx, i.ID)
+		list, err := s.gateway.RefundsOf(ctx, stripe.NoTenant, i.ID)
 		if err != nil {
 			return err
 		}
@@ -256,7 +256,7 @@ func (s Repairs) MovedByOthers(ctx context.Context, i stripe.Intent) error {
 // AdoptRefund creates the rows for a refund that Stripe has and we had not, and reports whether there is one now. All
 // refunds of the intent are read again and applied with it: one of ours may have failed and left room for this one.
 func (s Repairs) AdoptRefund(ctx context.Context, r stripe.Refund) (adopted bool, err error) {
-	list, err := s.gateway.RefundsOf(ctx, r.IntentID)
+	list, err := s.gateway.RefundsOf(ctx, stripe.NoTenant, r.IntentID)
 	if err != nil {
 		return false, err
 	}

@@ -135,7 +135,7 @@ func (s Repairs) findIntent(ctx context.Context, c *idempotency.Claim, search in
 	}
 	var best *stripe.Intent
 	for _, id := range found {
-		seen, err := s.gateway.GetIntent(ctx, id) // search results and pages may be old
+		seen, err := s.gateway.GetIntent(ctx, c.TenantID, id) // search results and pages may be old
 		if err != nil {
 			return nil, err
 		}
@@ -205,7 +205,7 @@ func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, search i
 				at.Pages)
 		}
 		list, err := s.gateway.ListIntents(ctx, stripe.Window{
-			From: at.FromAt, Until: at.UntilAt, After: postgres.Deref(at.AfterID),
+			TenantID: c.TenantID, From: at.FromAt, Until: at.UntilAt, After: postgres.Deref(at.AfterID),
 		})
 		if err != nil {
 			return nil, err

@@ -60,7 +60,7 @@ func (e *NotTerminalError) Error() string { return e.Why }
 // CompareIntent reads an intent from Stripe and compares it with our rows.
 // stripe.ErrNoSuchObject: the account has none with that id.
 func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView, error) {
-	intent, err := s.gateway.GetIntent(ctx, intentID)
+	intent, err := s.gateway.GetIntent(ctx, stripe.NoTenant, intentID)
 	if err == nil {
 		intent, err = LocateIntent(ctx, s.pool.Queries, intent)
 	}
@@ -211,7 +211,7 @@ func (s Repairs) ConfirmFailed(ctx context.Context, tenantID, id string) (db.Pay
 			"it has no PaymentIntent here, so it cannot be looked up at Stripe; retry it now",
 		}
 	}
-	intent, err := s.gateway.GetIntent(ctx, *p.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, stripe.NoTenant, *p.IntentID)
 	switch {
 	case errors.Is(err, stripe.ErrNoSuchObject):
 		return p, &NotTerminalError{

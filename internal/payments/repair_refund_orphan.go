@@ -183,7 +183,7 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 func (s Repairs) findOrphanRefund(
 	ctx context.Context, c *idempotency.Claim, w orphanRefund,
 ) (stripe.Refund, bool, error) {
-	list, err := s.gateway.RefundsOf(ctx, w.IntentID)
+	list, err := s.gateway.RefundsOf(ctx, c.TenantID, w.IntentID)
 	for _, r := range list {
 		if r.RefundID == c.ResourceID {
 			return r, true, err

@@ -128,7 +128,7 @@ func (s *script) call(request string, c stripe.Call) stripe.Outcome {
 	return out
 }
 
-func (s *script) Ready(context.Context) error { return nil }
+func (s *script) Ready(context.Context, string) (func(), error) { return func() {}, nil }
 
 func (s *script) CreateIntent(_ context.Context, c stripe.Call, _ stripe.NewIntent) stripe.Outcome {
 	return s.call(create, c)
@@ -142,7 +142,7 @@ func (s *script) CancelIntent(_ context.Context, c stripe.Call, _ string) stripe
 	return s.call(cancel, c)
 }
 
-func (s *script) GetIntent(_ context.Context, id string) (stripe.Intent, error) {
+func (s *script) GetIntent(_ context.Context, _, id string) (stripe.Intent, error) {
 	r := s.next(get)
 	if r.err == nil && r.intent.ID != id {
 		s.wrong = append(s.wrong, fmt.Sprintf("%s is read, not %s", id, r.intent.ID))
@@ -154,7 +154,7 @@ func (s *script) CreateRefund(_ context.Context, c stripe.Call, _ stripe.NewRefu
 	return s.call(makes, c)
 }
 
-func (s *script) RefundsOf(context.Context, string) ([]stripe.Refund, error) {
+func (s *script) RefundsOf(context.Context, string, string) ([]stripe.Refund, error) {
 	r := s.next(lists)
 	return r.refunds, r.err
 }

@@ -124,7 +124,7 @@ var refundsOrphan = onIntent(func(ctx context.Context, r payments.Repairs, q *db
 // refundedAtStripe is the Check of the refunds of the attempt's intent at Stripe, by their statuses.
 func refundedAtStripe(want ...string) func(a *world.Attempt) {
 	return func(a *world.Attempt) {
-		list, err := a.API.Gateway.RefundsOf(context.Background(), a.Intent)
+		list, err := a.API.Gateway.RefundsOf(context.Background(), "", a.Intent)
 		require.NoError(a, err)
 		var statuses []string
 		for _, r := range list {

@@ -19,7 +19,7 @@ func lateOrder(a *world.Attempt) {
 	unpaidOrder(a)
 	require.Equal(a, http.StatusOK, a.API.Post("/v1/orders/"+a.Order+"/cancel", "before-"+a.Key, `{}`).Status)
 	a.Intent = a.OrphanIntent(a.Order).ID
-	seen, err := a.API.Gateway.GetIntent(context.Background(), a.Intent)
+	seen, err := a.API.Gateway.GetIntent(context.Background(), stripe.NoTenant, a.Intent)
 	require.NoError(a, err)
 	a.Payment, err = a.API.Payments.Repairs().AdoptPayment(context.Background(), seen)
 	require.NoError(a, err)
@@ -106,7 +106,7 @@ func TestNoErrorIsSwallowed_AutomaticRefund(t *testing.T) {
 			require.Equal(a, http.StatusOK, a.API.Post("/v1/orders/"+a.Order+"/cancel", "before-"+a.Key, `{}`).Status)
 			a.Intent = a.OrphanIntent(a.Order).ID
 			atStripe(a, 400)
-			seen, err := a.API.Gateway.GetIntent(context.Background(), a.Intent)
+			seen, err := a.API.Gateway.GetIntent(context.Background(), stripe.NoTenant, a.Intent)
 			require.NoError(a, err)
 			a.Value = seen
 			atStripe(a, 600)

@@ -15,7 +15,7 @@ func TestNoErrorIsSwallowed_Adoption(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	adopts := func(a *world.Attempt) {
-		seen, err := a.API.Gateway.GetIntent(ctx, a.Intent)
+		seen, err := a.API.Gateway.GetIntent(ctx, stripe.NoTenant, a.Intent)
 		if err == nil {
 			_, err = a.API.Payments.Repairs().AdoptPayment(ctx, seen)
 		}
@@ -46,7 +46,7 @@ func TestNoErrorIsSwallowed_AdoptionOfRefunds(t *testing.T) {
 			paidOrder(a)
 			atStripe(a, 400)
 		}, Run: func(a *world.Attempt) {
-			seen, err := a.API.Gateway.GetIntent(ctx, a.Intent)
+			seen, err := a.API.Gateway.GetIntent(ctx, stripe.NoTenant, a.Intent)
 			if err == nil {
 				err = a.API.Payments.Repairs().MovedByOthers(ctx, seen)
 			}
@@ -56,7 +56,7 @@ func TestNoErrorIsSwallowed_AdoptionOfRefunds(t *testing.T) {
 			paidOrder(a)
 			a.Value = atStripe(a, 400)
 		}, Run: func(a *world.Attempt) {
-			list, err := a.API.Gateway.RefundsOf(ctx, a.Intent)
+			list, err := a.API.Gateway.RefundsOf(ctx, stripe.NoTenant, a.Intent)
 			for _, r := range list {
 				if r.ID == a.Value {
 					r.TenantID, r.OrderID = a.Tenant.ID, a.Order
@@ -72,14 +72,14 @@ func TestNoErrorIsSwallowed_CancelOfAnAbandonedIntent(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	abandons := func(a *world.Attempt) {
-		seen, err := a.API.Gateway.GetIntent(ctx, a.Intent)
+		seen, err := a.API.Gateway.GetIntent(ctx, stripe.NoTenant, a.Intent)
 		if err == nil {
 			_, err = a.API.Payments.Repairs().CancelAbandoned(ctx, seen)
 		}
 		a.Failed(err)
 	}
 	canceled := func(a *world.Attempt) {
-		seen, err := a.API.Gateway.GetIntent(ctx, a.Intent)
+		seen, err := a.API.Gateway.GetIntent(ctx, stripe.NoTenant, a.Intent)
 		require.NoError(a, err)
 		require.Equal(a, stripe.IntentCanceled, seen.Status)
 	}

@@ -21,11 +21,11 @@ type bankGateway struct {
 	slow *atomic.Bool
 }
 
-func (g bankGateway) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
+func (g bankGateway) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
 	if g.slow.Load() {
-		return processingGateway{g.Gateway}.GetIntent(ctx, id)
+		return processingGateway{g.Gateway}.GetIntent(ctx, tenantID, id)
 	}
-	return g.Gateway.GetIntent(ctx, id)
+	return g.Gateway.GetIntent(ctx, tenantID, id)
 }
 
 // atABank is a server whose intents are processing while the result is true.

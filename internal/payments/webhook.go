@@ -76,7 +76,7 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 	if hint.Operation != "" && !aboutRefund(e) {
 		return webhookSeen{intent: hint}, nil // The operation that made it reads it itself.
 	}
-	intent, err := s.gateway.GetIntent(ctx, hint.ID)
+	intent, err := s.gateway.GetIntent(ctx, stripe.NoTenant, hint.ID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return webhookSeen{}, nil // Of another account, or another mode.
 	}
@@ -88,7 +88,7 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 	}
 	seen := webhookSeen{intent: intent}
 	if aboutRefund(e) {
-		seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)
+		seen.refunds, err = s.gateway.RefundsOf(ctx, stripe.NoTenant, hint.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func endsIntent(eventType string) bool {
 
 // readEnded reads the intent of a payment that has failed or was canceled.
 func (s webhooks) readEnded(ctx context.Context, hint stripe.Intent) (any, error) {
-	intent, err := s.gateway.GetIntent(ctx, hint.ID)
+	intent, err := s.gateway.GetIntent(ctx, stripe.NoTenant, hint.ID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return webhookSeen{}, nil
 	}

@@ -116,10 +116,10 @@ type staleLook struct {
 	answer *stripe.Intent
 }
 
-func (g staleLook) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
+func (g staleLook) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
 	var err error
 	g.once.Do(func() {
-		*g.answer, err = g.Gateway.GetIntent(ctx, id)
+		*g.answer, err = g.Gateway.GetIntent(ctx, tenantID, id)
 		close(g.read)
 	})
 	<-g.goOn

@@ -106,9 +106,9 @@ func (g *gate) pass(statement string) {
 	}
 }
 
-func (g *gate) Ready(ctx context.Context) error {
+func (g *gate) Ready(ctx context.Context, tenantID string) (func(), error) {
 	defer g.pass("PaymentBegin")
-	return g.Gateway.Ready(ctx)
+	return g.Gateway.Ready(ctx, tenantID)
 }
 
 func (g *gate) CreateIntent(ctx context.Context, c stripe.Call, i stripe.NewIntent) stripe.Outcome {
@@ -122,9 +122,9 @@ func (g *gate) ConfirmIntent(ctx context.Context, c stripe.Call, id, method stri
 }
 
 // GetIntent stops first: what it reads is what is true when its payment goes on.
-func (g *gate) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
+func (g *gate) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
 	g.pass("PaymentFinish")
-	return g.Gateway.GetIntent(ctx, id)
+	return g.Gateway.GetIntent(ctx, tenantID, id)
 }
 
 // payment is one that a test has asked for.

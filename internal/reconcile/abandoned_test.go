@@ -121,8 +121,8 @@ type processingGateway struct {
 	on *atomic.Bool
 }
 
-func (g processingGateway) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
-	i, err := g.Gateway.GetIntent(ctx, id)
+func (g processingGateway) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
+	i, err := g.Gateway.GetIntent(ctx, tenantID, id)
 	if g.on.Load() {
 		i.Status = stripe.IntentProcessing
 	}

@@ -29,11 +29,13 @@ type (
 	listIntents func(context.Context, stripe.Window) (stripe.Page[stripe.Intent], error)
 )
 
-func (g *tapped) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
+func (g *tapped) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
 	if g.getIntent != nil {
-		return g.getIntent(ctx, id, g.Gateway.GetIntent)
+		return g.getIntent(ctx, id, func(ctx context.Context, id string) (stripe.Intent, error) {
+			return g.Gateway.GetIntent(ctx, tenantID, id)
+		})
 	}
-	return g.Gateway.GetIntent(ctx, id)
+	return g.Gateway.GetIntent(ctx, tenantID, id)
 }
 
 func (g *tapped) ListIntents(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Intent], error) {
@@ -43,13 +45,13 @@ func (g *tapped) ListIntents(ctx context.Context, w stripe.Window) (stripe.Page[
 	return g.Gateway.ListIntents(ctx, w)
 }
 
-func (g *tapped) RefundsOf(ctx context.Context, intent string) ([]stripe.Refund, error) {
+func (g *tapped) RefundsOf(ctx context.Context, tenantID, intent string) ([]stripe.Refund, error) {
 	if g.beforeRefunds != nil {
 		if err := g.beforeRefunds(intent); err != nil {
 			return nil, err
 		}
 	}
-	return g.Gateway.RefundsOf(ctx, intent)
+	return g.Gateway.RefundsOf(ctx, tenantID, intent)
 }
 
 func (g *tapped) ListRefunds(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Refund], error) {

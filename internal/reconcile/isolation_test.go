@@ -182,11 +182,11 @@ type stubbornGateway struct {
 	get func() (stripe.Intent, error)
 }
 
-func (g *stubbornGateway) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
+func (g *stubbornGateway) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
 	if id == g.id {
 		return g.get()
 	}
-	return g.Gateway.GetIntent(ctx, id)
+	return g.Gateway.GetIntent(ctx, tenantID, id)
 }
 
 // parkedCount is how often a finding was news.

@@ -398,7 +398,7 @@ func driftShown(b *world.Books) float64 {
 // intentOf reads an intent as the reconciler does.
 func intentOf(b *world.Books, id string) stripe.Intent {
 	b.T.Helper()
-	i, err := b.API.Gateway.GetIntent(b.T.Context(), id)
+	i, err := b.API.Gateway.GetIntent(b.T.Context(), stripe.NoTenant, id)
 	require.NoError(b.T, err)
 	return i
 }

@@ -170,8 +170,8 @@ func (forgetful) ListIntents(context.Context, stripe.Window) (stripe.Page[stripe
 // aged shows intents as if they were created a day earlier.
 type aged struct{ payments.Gateway }
 
-func (g aged) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
-	i, err := g.Gateway.GetIntent(ctx, id)
+func (g aged) GetIntent(ctx context.Context, tenantID, id string) (stripe.Intent, error) {
+	i, err := g.Gateway.GetIntent(ctx, tenantID, id)
 	i.CreatedAt = i.CreatedAt.Add(-25 * time.Hour)
 	return i, err
 }

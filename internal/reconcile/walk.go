@@ -159,7 +159,7 @@ func (c *walker) locateIntent(ctx context.Context, i stripe.Intent) (compare.Ord
 }
 
 func (c *walker) locateRefund(ctx context.Context, r stripe.Refund) (compare.OrderRef, error) {
-	i, err := c.gateway.GetIntent(ctx, r.IntentID)
+	i, err := c.gateway.GetIntent(ctx, stripe.NoTenant, r.IntentID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, nil
 	}
@@ -407,7 +407,7 @@ func (c *walker) refunded(ctx context.Context, since, until time.Time, after loc
 // readIntent reads the intent of a row; one without a status does not exist. The row
 // says which order it belongs to, even if its metadata was changed.
 func (c *walker) readIntent(ctx context.Context, row localRef) (stripe.Intent, error) {
-	i, err := c.gateway.GetIntent(ctx, row.objectID)
+	i, err := c.gateway.GetIntent(ctx, stripe.NoTenant, row.objectID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		i, err = stripe.Intent{ID: row.objectID}, nil
 	}
@@ -420,7 +420,7 @@ func (c *walker) readIntent(ctx context.Context, row localRef) (stripe.Intent, e
 
 // readRefund reads the refund of a row; one without a status does not exist.
 func (c *walker) readRefund(ctx context.Context, row localRef) (stripe.Refund, error) {
-	list, err := c.gateway.RefundsOf(ctx, row.intentID)
+	list, err := c.gateway.RefundsOf(ctx, stripe.NoTenant, row.intentID)
 	for _, r := range list {
 		if r.ID == row.objectID {
 			r.TenantID, r.OrderID = row.TenantID, row.OrderID // Its own metadata says anything.

@@ -24,7 +24,7 @@ func TestLongAnswersAreNotHeld(t *testing.T) {
 		})
 		out := gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "k"}, "pi_1", "pm_card_visa")
 		require.Equal(t, stripe.Unknown, out.Effect, "it may have charged")
-		_, err := gateway.GetIntent(t.Context(), "pi_1")
+		_, err := gateway.GetIntent(t.Context(), stripe.NoTenant, "pi_1")
 		require.Error(t, err)
 		require.NotErrorIs(t, err, stripe.ErrNoSuchObject)
 		require.Less(t, server.Sent(), int64(flood.Length), "responses were read for longer than they may be")

@@ -81,7 +81,7 @@ func (s *Client) CreateIntent(ctx context.Context, call Call, n NewIntent) Outco
 		return out, out.Effect != Unknown
 	}
 	if call.InDoubt { // The key is the same every time, so Stripe makes one intent.
-		return hedged(ctx, s.o.Limits, OpCreateIntent, create)
+		return hedged(ctx, s.o.Limits, call.TenantID, OpCreateIntent, create)
 	}
 	out, _ := create(ctx)
 	return out
@@ -101,9 +101,9 @@ func (n NewIntent) metadata() map[string]string {
 }
 
 // Ready implements Gateway.
-func (s *Client) Ready(ctx context.Context) error {
-	return s.o.Limits.ready(ctx, func(ctx context.Context) error {
-		return s.get(ctx, OpListIntents, func(p stripego.Params) error {
+func (s *Client) Ready(ctx context.Context, tenantID string) (recorded func(), err error) {
+	err = s.o.Limits.ready(ctx, func(ctx context.Context) error {
+		return s.get(ctx, NoTenant, OpListIntents, func(p stripego.Params) error {
 			list := s.api.PaymentIntents.List(&stripego.PaymentIntentListParams{
 				ListParams: stripego.ListParams{Context: p.Context, Limit: stripego.Int64(1), Single: true},
 			})
@@ -111,6 +111,10 @@ func (s *Client) Ready(ctx context.Context) error {
 			return list.Err()
 		})
 	})
+	if err != nil {
+		return nil, err
+	}
+	return s.o.Limits.admit(tenantID)
 }
 
 // ConfirmIntent implements Gateway.
@@ -130,21 +134,21 @@ func (s *Client) CancelIntent(ctx context.Context, call Call, intentID string) O
 }
 
 // GetIntent implements Gateway.
-func (s *Client) GetIntent(ctx context.Context, intentID string) (Intent, error) {
+func (s *Client) GetIntent(ctx context.Context, tenantID, intentID string) (Intent, error) {
 	type result struct {
 		intent Intent
 		err    error
 	}
-	r := hedged(ctx, s.o.Limits, OpGetIntent, func(ctx context.Context) (result, bool) {
-		intent, err := s.getIntent(ctx, intentID)
+	r := hedged(ctx, s.o.Limits, tenantID, OpGetIntent, func(ctx context.Context) (result, bool) {
+		intent, err := s.getIntent(ctx, tenantID, intentID)
 		return result{intent, err}, err == nil || errors.Is(err, ErrNoSuchObject) || errors.Is(err, ErrNotShown)
 	})
 	return r.intent, r.err
 }
 
-func (s *Client) getIntent(ctx context.Context, intentID string) (Intent, error) {
+func (s *Client) getIntent(ctx context.Context, tenantID, intentID string) (Intent, error) {
 	var intent Intent
-	err := s.get(ctx, OpGetIntent, func(p stripego.Params) error {
+	err := s.get(ctx, tenantID, OpGetIntent, func(p stripego.Params) error {
 		pi, err := s.api.PaymentIntents.Get(intentID, &stripego.PaymentIntentParams{
 			Params: p, Expand: stripego.StringSlice([]string{"latest_charge"}),
 		})
@@ -166,7 +170,7 @@ const listPage = 100
 // charge shows what was refunded.
 func (s *Client) ListIntents(ctx context.Context, w Window) (Page[Intent], error) {
 	var page Page[Intent]
-	err := s.get(ctx, OpListIntents, func(p stripego.Params) error {
+	err := s.get(ctx, w.TenantID, OpListIntents, func(p stripego.Params) error {
 		list := s.api.PaymentIntents.List(&stripego.PaymentIntentListParams{
 			ListParams: w.params(p.Context), CreatedRange: w.created(),
 			Expand: stripego.StringSlice([]string{"data.latest_charge"}),
@@ -184,7 +188,7 @@ func (s *Client) ListIntents(ctx context.Context, w Window) (Page[Intent], error
 // refund that was made in Stripe's dashboard has none, or whatever its maker wrote there.
 func (s *Client) ListRefunds(ctx context.Context, w Window) (Page[Refund], error) {
 	var page Page[Refund]
-	err := s.get(ctx, OpListRefunds, func(p stripego.Params) error {
+	err := s.get(ctx, w.TenantID, OpListRefunds, func(p stripego.Params) error {
 		list := s.api.Refunds.List(&stripego.RefundListParams{
 			ListParams: w.params(p.Context), CreatedRange: w.created(),
 			Expand: stripego.StringSlice([]string{"data.payment_intent", "data.charge"}),
@@ -206,7 +210,7 @@ func (s *Client) ListRefunds(ctx context.Context, w Window) (Page[Refund], error
 // SearchIntents implements Gateway. An order has few intents, so one page is enough.
 func (s *Client) SearchIntents(ctx context.Context, tenantID, orderID string) ([]Intent, error) {
 	var found []Intent
-	err := s.get(ctx, OpSearchIntents, func(p stripego.Params) error {
+	err := s.get(ctx, tenantID, OpSearchIntents, func(p stripego.Params) error {
 		list := s.api.PaymentIntents.Search(&stripego.PaymentIntentSearchParams{
 			SearchParams: stripego.SearchParams{
 				Context: p.Context, Single: true, Limit: stripego.Int64(listPage),
@@ -297,9 +301,9 @@ func (s *Client) CreateRefund(ctx context.Context, call Call, n NewRefund) Outco
 }
 
 // RefundsOf implements Gateway.
-func (s *Client) RefundsOf(ctx context.Context, intentID string) ([]Refund, error) {
+func (s *Client) RefundsOf(ctx context.Context, tenantID, intentID string) ([]Refund, error) {
 	var list []Refund
-	err := s.get(ctx, OpListRefunds, func(p stripego.Params) error {
+	err := s.get(ctx, tenantID, OpListRefunds, func(p stripego.Params) error {
 		list = list[:0]
 		params := &stripego.RefundListParams{PaymentIntent: stripego.String(intentID)}
 		params.Context = p.Context
@@ -362,7 +366,7 @@ func (s *Client) attempt(
 		seen   *exchange
 		object bool
 		intent *stripego.PaymentIntent
-		err    = s.o.Limits.wait(ctx, op)
+		err    = s.o.Limits.wait(ctx, call.TenantID, op)
 	)
 	ctx, span := startCall(ctx, op)
 	began, sent := time.Now(), err == nil
@@ -393,8 +397,8 @@ func (s *Client) attempt(
 }
 
 // get makes a call that only reads, and so may be repeated at will.
-func (s *Client) get(ctx context.Context, op Operation, ask func(stripego.Params) error) error {
-	if err := s.o.Limits.wait(ctx, op); err != nil {
+func (s *Client) get(ctx context.Context, tenantID string, op Operation, ask func(stripego.Params) error) error {
+	if err := s.o.Limits.wait(ctx, tenantID, op); err != nil {
 		return err
 	}
 	ctx, span := startCall(ctx, op)

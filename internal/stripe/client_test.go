@@ -334,7 +334,7 @@ func TestGateway(t *testing.T) {
 				require.Empty(t, out.Intent, "%s answered with %s", op, name)
 				require.Empty(t, out.Refund, "%s answered with %s", op, name)
 			}
-			_, err := g.GetIntent(t.Context(), intent)
+			_, err := g.GetIntent(t.Context(), stripe.NoTenant, intent)
 			require.Error(t, err, name)
 			require.NotErrorIs(t, err, stripe.ErrNoSuchObject)
 		}
@@ -348,10 +348,10 @@ func TestGateway(t *testing.T) {
 
 	t.Run("an intent that is not there is said not to be", func(t *testing.T) {
 		b := setupGateway(t)
-		_, err := b.gateway.GetIntent(t.Context(), "pi_nope")
+		_, err := b.gateway.GetIntent(t.Context(), stripe.NoTenant, "pi_nope")
 		require.ErrorIs(t, err, stripe.ErrNoSuchObject)
 		b.sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Refuse, Status: 500})
-		_, err = b.gateway.GetIntent(t.Context(), b.intent())
+		_, err = b.gateway.GetIntent(t.Context(), stripe.NoTenant, b.intent())
 		require.Error(t, err)
 		require.NotErrorIs(t, err, stripe.ErrNoSuchObject)
 	})

@@ -43,7 +43,7 @@ type DisputeMovement struct {
 // has no such dispute.
 func (s *Client) GetDispute(ctx context.Context, id string) (Dispute, error) {
 	var dispute Dispute
-	err := s.get(ctx, OpGetDispute, func(p stripego.Params) error {
+	err := s.get(ctx, NoTenant, OpGetDispute, func(p stripego.Params) error {
 		d, err := s.api.Disputes.Get(id, &stripego.DisputeParams{Params: p})
 		if err == nil && d.ID != id {
 			err = errAnotherObject
@@ -77,7 +77,7 @@ func (s *Client) DisputesOf(ctx context.Context, intentID string) ([]Dispute, er
 func (s *Client) listDisputes(
 	ctx context.Context, params func(context.Context) *stripego.DisputeListParams,
 ) (page Page[Dispute], err error) {
-	err = s.get(ctx, OpListDisputes, func(p stripego.Params) error {
+	err = s.get(ctx, NoTenant, OpListDisputes, func(p stripego.Params) error {
 		list := s.api.Disputes.List(params(p.Context))
 		for list.Next() {
 			page.Objects = append(page.Objects, disputeOf(list.Dispute()))

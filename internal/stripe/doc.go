@@ -6,7 +6,8 @@
 //	client.go     the calls
 //	transport.go  what really happened on the wire
 //	classify.go   a response to a POST: done, refused, not executed, or unknown
-//	limits.go     Stripe's rate limits, one change of an object at a time, the breaker
+//	limits.go     Stripe's rate limits, what is begun within them, one change of an object at a time, the breaker
+//	queue.go      turns within a rate limit, by tenant
 //	webhook.go    signatures and events
 //
 // It decides nothing about payments: who calls it has recorded the attempt before it

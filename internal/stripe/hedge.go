@@ -21,9 +21,10 @@ var errSuperseded = errors.New("another request was answered first")
 // turn does not count as slow, and the others are sent only while the rate limits have room
 // to spare: where calls queue, more of them would make all of them slower.
 func hedged[T any](
-	ctx context.Context, limits *Limits, op Operation, ask func(context.Context) (response T, conclusive bool),
+	ctx context.Context, limits *Limits, tenantID string, op Operation,
+	ask func(context.Context) (response T, conclusive bool),
 ) T {
-	ctx = withTurn(ctx, limits.wait(ctx, op))
+	ctx = withTurn(ctx, limits.wait(ctx, tenantID, op))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errSuperseded)
 	type reply struct {

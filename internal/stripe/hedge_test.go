@@ -56,7 +56,7 @@ func TestHedging(t *testing.T) {
 	t.Run("AReadIsSentAgain", func(t *testing.T) {
 		g, _, intent, hang := hanging(t, 0)
 		hang()
-		read, err := g.GetIntent(t.Context(), intent)
+		read, err := g.GetIntent(t.Context(), stripe.NoTenant, intent)
 		require.NoError(t, err)
 		require.Equal(t, intent, read.ID)
 	})
@@ -87,7 +87,7 @@ func TestHedging(t *testing.T) {
 	t.Run("WhereCallsQueueNothingIs", func(t *testing.T) {
 		g, seen, intent, hang := hanging(t, .2)
 		hang()
-		_, err := g.GetIntent(t.Context(), intent)
+		_, err := g.GetIntent(t.Context(), stripe.NoTenant, intent)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, int64(1), seen.gets.Load())
 	})
@@ -125,7 +125,8 @@ func TestBreakerKnowsSlowFromAway(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		require.ErrorIs(t, g.Ready(t.Context()), stripe.ErrUnavailable)
+		_, err := g.Ready(t.Context(), "ten_a")
+		require.ErrorIs(t, err, stripe.ErrUnavailable)
 	})
 
 	t.Run("Slow", func(t *testing.T) {
@@ -138,12 +139,13 @@ func TestBreakerKnowsSlowFromAway(t *testing.T) {
 		var calls sync.WaitGroup
 		for i := range 15 {
 			calls.Go(func() {
-				if _, err := g.GetIntent(context.WithoutCancel(t.Context()), fmt.Sprint("pi_", i)); err != nil {
+				if _, err := g.GetIntent(context.WithoutCancel(t.Context()), stripe.NoTenant, fmt.Sprint("pi_", i)); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		calls.Wait()
-		require.NoError(t, g.Ready(t.Context()))
+		_, err := g.Ready(t.Context(), "ten_a")
+		require.NoError(t, err)
 	})
 }

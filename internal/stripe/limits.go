@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/sony/gobreaker/v2"
-	"golang.org/x/time/rate"
 )
 
 // operation is an endpoint of Stripe. Stripe limits the rate of each.
@@ -36,10 +35,23 @@ var ErrUnavailable = errors.New("no new payment is begun: Stripe is unavailable"
 // ErrThrottled says that a call was not sent, to stay within Stripe's rate limits.
 var ErrThrottled = errors.New("held back: too many calls to Stripe")
 
+// QueueFullError says that no new payment of a tenant is begun, because as many of its calls wait for Stripe as can be
+// sent in time.
+type QueueFullError struct {
+	RetryAfter time.Duration // until there is room, if the tenant begins nothing meanwhile
+}
+
+func (e *QueueFullError) Error() string {
+	return "no new payment is begun: too many calls of the tenant wait for Stripe"
+}
+
 const (
 	// Longest wait for a turn; after it the call counts as not executed, and the completer tries
 	// later.
-	LimitWait       = 5 * time.Second
+	LimitWait = 5 * time.Second
+	// A payment is begun only if its calls would wait no longer than this, so that they still have their turns in time if
+	// the tenant's share is halved meanwhile, because another tenant comes.
+	newWorkWait     = LimitWait / 2
 	accountShare    = 4   // Stripe allows an account four times the rate of one endpoint.
 	newWorkShare    = 0.8 // The rest of the account's rate is reserved for finishing what was begun.
 	breakerWindow   = 10 * time.Second
@@ -48,20 +60,27 @@ const (
 	breakerOpen     = 2 * time.Second
 )
 
+// paymentCalls are the calls of a new payment.
+var paymentCalls = []Operation{OpCreateIntent, OpConfirm}
+
 // Limits protects one Stripe account from this process: it limits calls per second
-// (https://docs.stripe.com/rate-limits), allows one change of an object at a time,
-// and stops new payments while Stripe is down.
+// (https://docs.stripe.com/rate-limits) and shares them fairly among the tenants, allows one
+// change of an object at a time, and stops new payments while Stripe is down.
 type Limits struct {
 	perSecond float64
-	account   *rate.Limiter
-	newWork   *rate.Limiter
+	account   *queue
+	newWork   *queue
+	waiting   *prometheus.GaugeVec
 	breaker   *gobreaker.TwoStepCircuitBreaker[struct{}]
 	denied    atomic.Bool // Stripe rejects our API key: no payment can be made
 	probing   sync.Mutex
 
-	mu      sync.Mutex
-	buckets map[Operation]*rate.Limiter
-	objects map[string]*turn
+	mu        sync.Mutex
+	endpoints map[Operation]*queue
+	objects   map[string]*turn
+
+	admitting sync.Mutex
+	beginning map[string]int // payments that were admitted and are not recorded yet, by tenant
 }
 
 // turn queues the changes of one object.
@@ -75,9 +94,12 @@ type turn struct {
 func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
 	open := promauto.With(metrics).NewGauge(prometheus.GaugeOpts{Name: "payonce_stripe_circuit_breaker_open",
 		Help: "1 while new payments are rejected because Stripe is not responding."})
-	l := &Limits{perSecond: perSecond, buckets: map[Operation]*rate.Limiter{}, objects: map[string]*turn{}}
-	l.account = limiter(accountShare * perSecond)
-	l.newWork = limiter(accountShare * perSecond * newWorkShare)
+	l := &Limits{perSecond: perSecond, endpoints: map[Operation]*queue{}, objects: map[string]*turn{},
+		beginning: map[string]int{}}
+	l.account = newQueue(accountShare * perSecond)
+	l.newWork = newQueue(accountShare * perSecond * newWorkShare)
+	l.waiting = promauto.With(metrics).NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_stripe_calls_waiting",
+		Help: "Calls that wait for their turn, to stay within STRIPE_RPS."}, []string{"stripe_operation"})
 	l.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name: "stripe", MaxRequests: 1, Interval: breakerWindow, Timeout: breakerOpen,
 		ReadyToTrip: func(c gobreaker.Counts) bool {
@@ -94,44 +116,78 @@ func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
 	return l
 }
 
-// wait takes a turn for a call to op, or returns ErrThrottled.
-func (l *Limits) wait(ctx context.Context, op Operation) error {
+// wait takes a turn for a call to op that is made for a tenant, or returns ErrThrottled.
+func (l *Limits) wait(ctx context.Context, tenantID string, op Operation) error {
 	if t, ok := ctx.Value(turnKey{}).(turnTaken); ok {
 		return t.err
 	}
 	if l.perSecond == 0 {
 		return nil
 	}
+	waiting := l.waiting.WithLabelValues(string(op))
+	waiting.Inc()
+	defer waiting.Dec()
 	ctx, cancel := context.WithTimeout(ctx, LimitWait)
 	defer cancel()
-	for _, bucket := range l.queue(op) {
-		if err := bucket.Wait(ctx); err != nil {
+	for _, q := range l.queues(op) {
+		if err := q.wait(ctx, tenantID); err != nil {
 			return fmt.Errorf("%s: %w", op, ErrThrottled)
 		}
 	}
 	return nil
 }
 
-// queue is the buckets that a call to op takes a token of.
-func (l *Limits) queue(op Operation) []*rate.Limiter {
-	queue := []*rate.Limiter{l.bucket(op), l.account}
+// queues are where a call to op takes its turns, one after the other.
+func (l *Limits) queues(op Operation) []*queue {
+	queues := []*queue{l.endpoint(op), l.account}
 	if op == OpCreateIntent {
-		queue = append(queue, l.newWork)
+		queues = append(queues, l.newWork)
 	}
-	return queue
+	return queues
 }
 
-// hasRoom takes a turn for a call to op if there is one at once.
+// hasRoom takes a turn for a call to op if there is one to spare.
 func (l *Limits) hasRoom(op Operation) bool {
 	if l.perSecond == 0 {
 		return true
 	}
-	for _, bucket := range l.queue(op) {
-		if !bucket.Allow() {
+	for _, q := range l.queues(op) {
+		if !q.tryTake() {
 			return false
 		}
 	}
 	return true
+}
+
+// admit reports whether a new payment of a tenant may be begun, by how long its calls would wait: a QueueFullError if
+// too long. It counts as one that waits until recorded is called, after which its first call comes at once, or never.
+// Else a burst would be admitted whole, because none of its calls is in the queue yet.
+func (l *Limits) admit(tenantID string) (recorded func(), err error) {
+	if l.perSecond == 0 {
+		return func() {}, nil
+	}
+	l.admitting.Lock()
+	defer l.admitting.Unlock()
+	var longest time.Duration
+	for _, op := range paymentCalls {
+		wait, coming := time.Duration(0), l.beginning[tenantID]
+		for _, q := range l.queues(op) {
+			wait += q.delayOf(tenantID, coming)
+			coming = 0 // The first queue lets them through one by one.
+		}
+		longest = max(longest, wait)
+	}
+	if longest > newWorkWait {
+		return nil, &QueueFullError{RetryAfter: longest - newWorkWait}
+	}
+	l.beginning[tenantID]++
+	return sync.OnceFunc(func() {
+		l.admitting.Lock()
+		defer l.admitting.Unlock()
+		if l.beginning[tenantID]--; l.beginning[tenantID] == 0 {
+			delete(l.beginning, tenantID)
+		}
+	}), nil
 }
 
 // turnTaken is the result of a wait that a call's context carries, because its caller has
@@ -144,19 +200,15 @@ func withTurn(ctx context.Context, err error) context.Context {
 	return context.WithValue(ctx, turnKey{}, turnTaken{err})
 }
 
-func (l *Limits) bucket(op Operation) *rate.Limiter {
+func (l *Limits) endpoint(op Operation) *queue {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, ok := l.buckets[op]
+	q, ok := l.endpoints[op]
 	if !ok {
-		b = limiter(l.perSecond)
-		l.buckets[op] = b
+		q = newQueue(l.perSecond)
+		l.endpoints[op] = q
 	}
-	return b
-}
-
-func limiter(perSecond float64) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))
+	return q
 }
 
 // alone waits until no other change of the object is in progress in this process:

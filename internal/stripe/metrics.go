@@ -20,7 +20,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		calls: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_stripe_calls_total",
 			Help: "Attempts to call Stripe, by outcome."}, []string{"stripe_operation", "outcome"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_stripe_call_seconds",
-			Help:    "Time of one attempt to call Stripe, including the wait for the rate limiter.",
+			Help:    "Time of one attempt to call Stripe, without the wait for the rate limiter.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30}},
 			[]string{"stripe_operation"}),
 	}

@@ -11,9 +11,10 @@ import (
 
 // Window is what was created since From and not after Until, by Stripe's clock.
 type Window struct {
-	From  time.Time
-	Until time.Time // zero: until now
-	After string    // the last id of the page before; empty: from the newest
+	TenantID string // for whom it is read; NoTenant: for none
+	From     time.Time
+	Until    time.Time // zero: until now
+	After    string    // the last id of the page before; empty: from the newest
 }
 
 // Page is a part of a list. The next one begins after the last id of this one.
@@ -35,7 +36,8 @@ var ErrAway = errors.New("no usable response from Stripe")
 
 // Call is one attempt under a Stripe idempotency key.
 type Call struct {
-	Key string
+	TenantID string // for whom it is made: the limits share the rate among tenants
+	Key      string
 	// InDoubt says that an earlier attempt under the key ended without a definite
 	// answer. Then a refusal of this attempt proves nothing about the earlier one,
 	// unless it is a replay.

@@ -195,7 +195,7 @@ func (g *listing) ConfirmIntent(ctx context.Context, c stripe.Call, intentID, me
 	return outcome
 }
 
-func (g *listing) GetIntent(_ context.Context, id string) (stripe.Intent, error) {
+func (g *listing) GetIntent(_ context.Context, _, id string) (stripe.Intent, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i, ok := g.byID[id]
@@ -232,4 +232,4 @@ func (*listing) ListRefunds(context.Context, stripe.Window) (stripe.Page[stripe.
 	return stripe.Page[stripe.Refund]{}, nil
 }
 
-func (*listing) RefundsOf(context.Context, string) ([]stripe.Refund, error) { return nil, nil }
+func (*listing) RefundsOf(context.Context, string, string) ([]stripe.Refund, error) { return nil, nil }

@@ -118,7 +118,7 @@ type instant struct {
 	takes            time.Duration
 }
 
-func (*instant) Ready(context.Context) error { return nil }
+func (*instant) Ready(context.Context, string) (func(), error) { return func() {}, nil }
 
 func (g *instant) CreateIntent(_ context.Context, _ stripe.Call, n stripe.NewIntent) stripe.Outcome {
 	time.Sleep(g.takes)

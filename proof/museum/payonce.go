@@ -185,7 +185,7 @@ type gateway struct {
 	intents map[string]stripe.NewIntent
 }
 
-func (g *gateway) Ready(context.Context) error { return nil }
+func (g *gateway) Ready(context.Context, string) (func(), error) { return func() {}, nil }
 
 // CreateIntent moves no money, so nothing happens to it in the scenarios.
 func (g *gateway) CreateIntent(_ context.Context, _ stripe.Call, n stripe.NewIntent) stripe.Outcome {
@@ -208,11 +208,11 @@ func (g *gateway) ConfirmIntent(ctx context.Context, call stripe.Call, id, _ str
 	case err != nil:
 		return stripe.Outcome{Effect: stripe.Unknown, Err: err}
 	}
-	intent, _ := g.GetIntent(ctx, id)
+	intent, _ := g.GetIntent(ctx, stripe.NoTenant, id)
 	return stripe.Outcome{Effect: stripe.Done, Intent: intent, HTTPStatus: http.StatusOK}
 }
 
-func (g *gateway) GetIntent(_ context.Context, id string) (stripe.Intent, error) {
+func (g *gateway) GetIntent(_ context.Context, _, id string) (stripe.Intent, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.show(id), nil

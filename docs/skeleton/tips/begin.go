@@ -69,9 +69,11 @@ func (s service) begin(ctx context.Context, r idempotency.Request) (*idempotency
 		})
 		return nil, answer, err
 	}
-	if err := s.Gateway.Ready(ctx); err != nil { // Stripe is down. The key stays unused.
+	admitted, err := s.Gateway.Ready(ctx, r.TenantID)
+	if err != nil { // Stripe is down, or much waits for it. The key stays unused.
 		return nil, idempotency.Answer{}, err
 	}
+	defer admitted()
 	w := &work{recorded: true, tip: tipsql.Tip{
 		TenantID: r.TenantID, ID: ids.Keyed(Kind, r.TenantID, r.Key), OrderID: order.ID, IdempotencyKey: r.Key,
 		AmountMinor: req.Amount, Currency: order.Currency, PaymentMethod: req.PaymentMethod,

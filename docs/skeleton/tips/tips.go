@@ -84,7 +84,7 @@ func (s service) recordIntent(ctx context.Context, c *idempotency.Claim, w *work
 // charge confirms the intent. If that may have been sent before, the intent is read first.
 func (s service) charge(ctx context.Context, c *idempotency.Claim, w *work) (idempotency.Answer, error) {
 	if !w.recorded {
-		intent, err := s.Gateway.GetIntent(ctx, *w.tip.IntentID)
+		intent, err := s.Gateway.GetIntent(ctx, w.tip.TenantID, *w.tip.IntentID)
 		if err != nil {
 			return s.wait(ctx, c, w, err)
 		}

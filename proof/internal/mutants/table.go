@@ -43,14 +43,14 @@ var All = []Mutant{
 	{
 		ID: "M3", Guard: "all attempts of a call share one Stripe key: each attempt makes up its own",
 		Breaks: "I1, I8",
-		Edits: []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + " +
+		Edits: []Edit{{calls, "attempt := stripe.Call{TenantID: c.TenantID, Key: call.Key}", "attempt := stripe.Call{Key: call.Key + " +
 			"time.Now().String()}"}},
 		Test: Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
 	},
 	{
 		ID: "M4", Guard: "a Stripe key does not contain the fencing token: each holder has its own key",
 		Breaks: "I1, I13",
-		Edits: []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + " +
+		Edits: []Edit{{calls, "attempt := stripe.Call{TenantID: c.TenantID, Key: call.Key}", "attempt := stripe.Call{Key: call.Key + " +
 			"fmt.Sprint(c.Token)}"}},
 		Test: Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
 	},
@@ -195,7 +195,7 @@ var All = []Mutant{
 		Breaks: "I15, I11",
 		Edits: []Edit{
 			{webhook, "\t\"errors\"\n", "\t\"encoding/json\"\n\t\"errors\"\n"},
-			{webhook, "seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)", `var event struct {
+			{webhook, "seen.refunds, err = s.gateway.RefundsOf(ctx, stripe.NoTenant, hint.ID)", `var event struct {
 			Data struct {
 				Object struct {
 					ID       string            ` + "`json:\"id\"`" + `
