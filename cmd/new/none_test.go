@@ -23,17 +23,28 @@ import (
 )
 
 // every is for CI (.ci/run starter): without it only the smallest service is made, which takes seconds.
-var every = flag.Bool("parts", false, "make a service with each part alone and one with all, and run their tests")
+var every = flag.Bool("parts", false,
+	"make a service with each part alone and one with all, and run their tests; with -short they are compiled only")
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+// shopModule is the module of every service that is made here, so that two that have a package in common compile it once.
+const shopModule = "github.com/acme/shop"
 
-// made makes a service in a temporary folder and builds it.
+// TestMain has these services compiled without optimization, which takes two thirds of the time: of a dozen services
+// nearly everything is compiled anew, because nearly everything depends on the queries.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("GOFLAGS", os.Getenv("GOFLAGS")+" '-gcflags="+shopModule+"/...=-N -l -dwarf=false'"); err != nil {
+		panic(err)
+	}
+	dbtest.Main(m)
+}
+
+// made makes a service in a temporary folder.
 func made(t *testing.T, with string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "shop")
 	var log bytes.Buffer
 	began := time.Now()
-	require.NoError(t, run(t.Context(), []string{"-module", "github.com/acme/shop", "-with", with, dir}, &log),
+	require.NoError(t, run(t.Context(), []string{"-module", shopModule, "-with", with, dir}, &log),
 		log.String())
 	t.Logf("-with %s took %s\n%s", with, time.Since(began).Round(time.Second), log.String())
 	return dir
@@ -44,8 +55,12 @@ func made(t *testing.T, with string) (dir string) {
 func inShop(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
 	began := time.Now()
+	if args[0] == "test" && testing.Short() {
+		t.Logf("-short: skipped %s %s", name, strings.Join(args, " "))
+		return
+	}
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-trimpath")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath")
 	out, err := cmd.CombinedOutput()
 	require.NoErrorf(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
 	t.Logf("%s %s took %s", name, strings.Join(args, " "), time.Since(began).Round(time.Second))
@@ -268,6 +283,26 @@ func (s *shop) charges(order string) int {
 	return counted.Count
 }
 
+// compiling is held while a service is made and compiled. Two services at once would both compile what they have in
+// common, and neither would be done earlier.
+var compiling sync.Mutex
+
+// compiled makes a service, and compiles and vets all of it, tests included.
+func compiled(t *testing.T, with string) (dir string) {
+	t.Helper()
+	compiling.Lock()
+	defer compiling.Unlock()
+	dir = made(t, with)
+	modules := []string{".", "stripesim"}
+	if with == "all" {
+		modules = append(modules, "proof")
+	}
+	for _, module := range modules {
+		inShop(t, filepath.Join(dir, module), "go", "vet", "./...")
+	}
+	return dir
+}
+
 // TestEachPart makes a service with each part alone, and one with all.
 func TestEachPart(t *testing.T) {
 	if !*every {
@@ -293,15 +328,10 @@ func TestEachPart(t *testing.T) {
 		{"all", nil},
 	} {
 		t.Run(with.parts, func(t *testing.T) {
-			t.Parallel() // one compiles while another waits for its database
-			dir := made(t, with.parts)
-			inShop(t, dir, "go", "vet", "./...")
-			inShop(t, filepath.Join(dir, "stripesim"), "go", "vet", "./...")
-			if with.parts == "all" {
-				inShop(t, filepath.Join(dir, "proof"), "go", "vet", "./...")
-			}
+			t.Parallel() // one compiles while others wait for leases and databases
+			dir := compiled(t, with.parts)
 			if len(with.tests) > 0 {
-				inShop(t, dir, "go", append([]string{"test", "-count=1", "-skip=Swallow"}, with.tests...)...)
+				inShop(t, dir, "go", append([]string{"test", "-count=1", "-vet=off", "-skip=Swallow"}, with.tests...)...)
 			}
 		})
 	}
@@ -314,8 +344,7 @@ func TestNonePassesItsTests(t *testing.T) {
 		t.Skip("SKIPPED: the tests of the smallest service are run with -parts (.ci/run starter)")
 	}
 	t.Parallel()
-	dir := made(t, "none")
-	inShop(t, dir, "go", "vet", "./...")
-	inShop(t, dir, "go", "test", "-count=1", "-skip=^TestCrashMatrix$|Swallow", "./...")
-	inShop(t, filepath.Join(dir, "stripesim"), "go", "test", "-count=1", "./...")
+	dir := compiled(t, "none")
+	inShop(t, dir, "go", "test", "-count=1", "-vet=off", "-p=4", "-skip=^TestCrashMatrix$|Swallow", "./...")
+	inShop(t, filepath.Join(dir, "stripesim"), "go", "test", "-count=1", "-vet=off", "./...")
 }

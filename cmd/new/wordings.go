@@ -77,11 +77,6 @@ var wordings = map[string][]wording{
 			"(no route reads it here)",
 		},
 		{
-			"deploy/prometheus/rules.yml",
-			"|/v1/events|",
-			"|",
-		},
-		{
 			"internal/notifier/doc.go",
 			"in every attempt, at the broker and in GET\n" +
 				"// /v1/events, so",

@@ -38,7 +38,7 @@ const (
 	classKeyed     class = iota // to read a body, and look its Idempotency-Key up in a batch
 	classLargeBody              // to read a large body, before that
 	classRead                   // for statements that have a connection of their own
-	classRefusal                // to refuse a request without a valid API key
+	classRefusal                // to refuse a request by its API key, or without a whole body
 	classWebhook                // for a webhook whose signature is not checked yet
 	classDocument               // for a document, until it is sent
 	classProbe                  // to say that the process is alive, or ready
@@ -128,15 +128,17 @@ func newAdmission(limits [classes]classLimits) *admission {
 
 var (
 	// errTenantQueueFull is for a tenant that sends faster than its requests are served.
-	errTenantQueueFull = &problem{
-		code: codeRateLimited, detail: "Too many requests of this tenant are queued. Retry the request unchanged.",
-		retryAfter: time.Second,
-	}
-	// errQueueFull is for a process that is overloaded.
-	errQueueFull = &problem{
-		code: codeUnavailable, detail: "Too many requests are queued. Retry the request unchanged.",
-		retryAfter: time.Second,
-	}
+	errTenantQueueFull = rateLimited(reasonTenantQueue, time.Second,
+		"Too many requests of this tenant are queued. Retry the request unchanged.")
+	// errTenantQueueSlow is for a request of such a tenant whose time is over before it is served.
+	errTenantQueueSlow = unavailable(reasonTenantQueue, time.Second,
+		"The request was queued for too long. Retry the request unchanged.")
+	// errAnonymousQueueFull is for clients without a valid API key.
+	errAnonymousQueueFull = unavailable(reasonAnonymous, time.Second,
+		"Too many requests without a valid API key are queued. Retry the request unchanged.")
+	// errOverloaded is for a process that has more to do than it can, for several tenants.
+	errOverloaded = unavailable(reasonOverloaded, time.Second,
+		"Too many requests are queued. Retry the request unchanged.")
 )
 
 // acquire waits for a slot, which must be released.
@@ -156,7 +158,10 @@ func (a *admission) acquire(ctx context.Context, id clientID, class class) (slot
 	if i := slices.Index(q.waiting, admitted); i >= 0 {
 		q.waiting = slices.Delete(q.waiting, i, i+1)
 		*q.queued--
-		return slot{}, errQueueFull
+		if id.tenant == "" {
+			return slot{}, errAnonymousQueueFull
+		}
+		return slot{}, errTenantQueueSlow
 	}
 	return s, nil // It was admitted at the same time as its context ended, which the next step will notice.
 }
@@ -172,11 +177,13 @@ func (a *admission) enqueue(id clientID, class class) (_ slot, admitted chan str
 			return slot{a, c, class}, nil, nil
 		}
 	}
-	switch {
-	case len(q.waiting) >= queueMax && id.tenant != "":
+	switch full, allFull := len(q.waiting) >= queueMax, *q.queued >= queuedTotalMax; {
+	case (full || allFull) && id.tenant == "":
+		return slot{}, nil, errAnonymousQueueFull
+	case full:
 		return slot{}, nil, errTenantQueueFull
-	case len(q.waiting) >= queueMax || *q.queued >= queuedTotalMax:
-		return slot{}, nil, errQueueFull
+	case allFull:
+		return slot{}, nil, errOverloaded
 	}
 	admitted = make(chan struct{})
 	q.waiting = append(q.waiting, admitted)

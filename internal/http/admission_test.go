@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,9 +13,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/checkout"   // part: checkouts
@@ -159,16 +162,17 @@ func TestAdmission(t *testing.T) {
 		require.ErrorIs(t, send(busy, 1), errTenantQueueFull)
 		require.Equal(t, codeRateLimited, errTenantQueueFull.code)
 		require.NoError(t, send(anonymous(1), queueMax))
-		require.ErrorIs(t, send(anonymous(1), 1), errQueueFull)
-		require.Equal(t, codeUnavailable, errQueueFull.code)
+		require.ErrorIs(t, send(anonymous(1), 1), errAnonymousQueueFull)
+		require.Equal(t, codeUnavailable, errAnonymousQueueFull.code)
 		for n := range byte(3) {
 			require.NoError(t, send(anonymous(n+2), queueMax))
 		}
-		require.ErrorIs(t, send(anonymous(5), 1), errQueueFull)
+		require.ErrorIs(t, send(anonymous(5), 1), errAnonymousQueueFull)
 		for _, tenant := range []string{"a", "b", "c"} { // whose queues no anonymous client fills
 			require.NoError(t, send(clientID{tenant: tenant}, queueMax))
 		}
-		require.ErrorIs(t, send(other, 1), errQueueFull)
+		require.ErrorIs(t, send(other, 1), errOverloaded)
+		require.Equal(t, codeUnavailable, errOverloaded.code)
 	})
 
 	with("TimedOutRequestLeavesTheQueue", classLimits{alone: 1}, func(t *testing.T, l loaded) {
@@ -177,7 +181,7 @@ func TestAdmission(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = l.acquire(ctx, busy, classRead)
-		require.ErrorIs(t, err, errQueueFull)
+		require.ErrorIs(t, err, errTenantQueueSlow)
 		require.Zero(t, l.queuedTenants)
 		s.release()
 		_, n := l.send(busy, 1)
@@ -248,17 +252,12 @@ func TestAdmission(t *testing.T) {
 func TestEveryRouteTakesASlot(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, nil)
-	const key = "payonce_a_b"
-	s.auth.known[keyDigest(sha256.Sum256([]byte(key)))] = knownKey{
-		tenant: tenant{id: "ten_a", macs: newMACs(nil)}, until: time.Now().Add(time.Hour),
-	}
+	const key, readOnly = "payonce_a_b", "payonce_a_c"
+	s.knows(key, tenant{id: "ten_a"})
+	s.knows(readOnly, tenant{id: "ten_a", readOnly: true})
 	r := httptest.NewRequest("GET", "/", nil)
-	for _, id := range []clientID{{tenant: "ten_a"}, {network: clientNetwork(r.RemoteAddr)}} {
-		c := s.admission.client(id)
-		for i := range c.queues {
-			c.queues[i].inUse, c.queues[i].waiting = 1000, make([]chan struct{}, queueMax)
-		}
-	}
+	s.fillQueues(clientID{tenant: "ten_a"})
+	s.fillQueues(clientID{network: clientNetwork(r.RemoteAddr)})
 	status := s.status
 	for _, route := range s.servedRoutes() {
 		path := strings.NewReplacer("{", "", "}", "").Replace(route.pattern)
@@ -271,8 +270,13 @@ func TestEveryRouteTakesASlot(t *testing.T) {
 		default:
 			require.Equal(t, http.StatusServiceUnavailable, status(route.method, path, "", "{}"), "without a key: %s", path)
 			require.Equal(t, http.StatusTooManyRequests, status(route.method, path, key, "{}"), path)
+			require.Equal(t, http.StatusTooManyRequests, status(route.method, path, readOnly, "{}"), path)
 			require.Equal(t, http.StatusTooManyRequests,
 				status(route.method, path, key, strings.Repeat(" ", largeBody)+"{}"), path)
+			require.Equal(t, http.StatusTooManyRequests,
+				status(route.method, path, key, strings.Repeat(" ", bodyMax)+"{}"), "a body that is too large: %s", path)
+			require.Equal(t, http.StatusTooManyRequests,
+				status(route.method, path, key, "{"+cutOffHere), "a body that ends early: %s", path)
 		}
 	}
 	require.Equal(t, http.StatusServiceUnavailable, status("GET", "/nothing", "", ""))
@@ -289,25 +293,49 @@ func TestEveryRouteTakesASlot(t *testing.T) {
 }
 
 // testServer is a server without a database.
-type testServer struct{ *Server }
+type testServer struct {
+	*Server
+	metrics *prometheus.Registry
+}
 
 func newTestServer(t *testing.T, log *slog.Logger) testServer {
 	t.Helper()
 	pool, err := postgres.Open(t.Context(), "postgres://a@127.0.0.1:1/a", postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
+	metrics := prometheus.NewRegistry()
 	return testServer{NewServer(Options{
-		Pool: pool, Operations: registered(), WebhookSecrets: []string{"whsec_a"}, Log: log,
+		Pool: pool, Operations: registered(), WebhookSecrets: []string{"whsec_a"}, Log: log, Metrics: metrics,
 		Checkouts: new(checkout.Service),  // part: checkouts
 		Disputes:  new(disputes.Service),  // part: disputes
 		History:   new(keyhistory.Reader), // part: history
 		Feed:      new(outbox.Feed),       // part: events
-	})}
+	}), metrics}
 }
+
+// knows has an API key in the cache of valid ones.
+func (s testServer) knows(key string, t tenant) {
+	t.macs = newMACs(nil)
+	s.auth.known[sha256.Sum256([]byte(key))] = knownKey{tenant: t, until: time.Now().Add(time.Hour)}
+}
+
+// fillQueues fills all queues of a client.
+func (s testServer) fillQueues(id clientID) {
+	c := s.admission.client(id)
+	for i := range c.queues {
+		c.queues[i].inUse, c.queues[i].waiting = 1000, make([]chan struct{}, queueMax)
+	}
+}
+
+// cutOffHere is where the connection of a request breaks.
+const cutOffHere = "\x00"
 
 // status is that of the response to a request.
 func (s testServer) status(method, path, key string, body string) int {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if sent, ok := strings.CutSuffix(body, cutOffHere); ok {
+		r.Body = io.NopCloser(io.MultiReader(strings.NewReader(sent), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	}
 	r.Header.Set("Content-Type", contentJSON)
 	r.Header.Set("Stripe-Signature", signatureOfNow())
 	if key != "" {

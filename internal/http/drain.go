@@ -35,7 +35,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
-	defer s.logs.tellAll()
+	defer s.logs.logAllLeftOut()
 	s.draining.Store(true)
 	select {
 	case err := <-stopped:

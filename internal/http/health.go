@@ -48,16 +48,12 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 // database is unavailable, and not while the process shuts down.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() { // at once, whatever the database does
-		s.refuse(w, r, &problem{
-			code: codeUnavailable, detail: "This process is shutting down.", retryAfter: time.Second,
-		})
+		s.refuse(w, r, unavailable(reasonDraining, time.Second, "This process is shutting down."))
 		return
 	}
 	switch err := s.ready.ask(); {
 	case err != nil:
-		s.refuse(w, r, &problem{
-			code: codeUnavailable, detail: "The database is unavailable.", retryAfter: time.Second,
-		})
+		s.refuse(w, r, unavailable(reasonDatabase, time.Second, "The database is unavailable."))
 	default:
 		write(w, idempotency.Answer{
 			Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`),

@@ -65,7 +65,7 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := readBody(w, r, bodyMax)
 		if err != nil {
-			s.refuse(w, r, err)
+			s.refuseQueued(w, r, err)
 			return
 		}
 		began, wait := time.Now(), preferredWait(r.Header)
@@ -172,10 +172,8 @@ func (s *Server) execute(
 			if !enough { // The next retry resumes it, or the completer does.
 				err = inProgress("The first request with this key has not finished.", time.Second)
 				if !begun {
-					err = &problem{
-						code: codeUnavailable, detail: "There was not enough time left to start. Retry with the same key.",
-						retryAfter: time.Second,
-					}
+					err = unavailable(reasonTenantQueue, time.Second,
+						"There was not enough time left to start. Retry with the same key.")
 				}
 				break
 			}

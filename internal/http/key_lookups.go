@@ -23,11 +23,8 @@ const (
 )
 
 // errKeyQueueFull says nothing about the key.
-var errKeyQueueFull = &problem{
-	code:       codeUnavailable,
-	detail:     "Too many API keys are being checked. Retry the request unchanged.",
-	retryAfter: keyQueueWait,
-}
+var errKeyQueueFull = unavailable(reasonAnonymous, keyQueueWait,
+	"Too many API keys are being checked. Retry the request unchanged.")
 
 // findKeys is the statement.
 type findKeys func(context.Context, db.APIKeyAuthenticateParams) ([]db.APIKeyAuthenticateRow, error)
@@ -85,7 +82,10 @@ func (l *keyLookups) enter(tenantID string, hash keyDigest, known bool, from net
 	if k := l.pending[hash]; k != nil {
 		return k, nil
 	}
-	if known && len(l.known) >= keyQueueMax || !known && !l.makeRoom(from) {
+	switch {
+	case known && len(l.known) >= keyQueueMax:
+		return nil, errOverloaded
+	case !known && !l.makeRoom(from):
 		return nil, errKeyQueueFull
 	}
 	k := &keyLookup{tenantID: tenantID, hash: hash, done: make(chan struct{})}

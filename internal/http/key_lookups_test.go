@@ -142,7 +142,7 @@ func TestKeyLookups(t *testing.T) {
 		for i := range keyQueueMax {
 			require.Empty(t, h.ask(fmt.Sprintf("ten_real %d", i), true, honest))
 		}
-		require.ErrorIs(t, (<-h.ask("ten_real one more", true, honest)).err, errKeyQueueFull)
+		require.ErrorIs(t, (<-h.ask("ten_real one more", true, honest)).err, errOverloaded)
 	})
 
 	t.Run("RequestsWithOneKeyShareItsLookUp", func(t *testing.T) {

@@ -44,10 +44,7 @@ func (l *tenantLimits) take(tenantID string) error {
 		return nil
 	}
 	reservation.Cancel()
-	return &problem{
-		code: codeRateLimited, detail: l.detail,
-		retryAfter: max(wait, time.Second),
-	}
+	return rateLimited(reasonTenantRate, max(wait, time.Second), l.detail)
 }
 
 func (l *tenantLimits) of(tenantID string) *rate.Limiter {

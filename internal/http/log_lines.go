@@ -1,8 +1,11 @@
 package http
 
 import (
+	"context"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,11 +15,16 @@ import (
 const (
 	linesPerSecond = 20               // of refusals with one status; the burst is five seconds' worth
 	leftOutEvery   = 10 * time.Second // how often the number of lines that were left out is logged
+	leftOutTenants = 100              // that are told apart in it; the other tenants' lines are in one sum
 )
+
+// otherTenants is the tenant_id of those that are not told apart.
+const otherTenants = "other"
 
 // logLines limits the lines about refused requests. A client can cause as many as it can send, and in a flood of them the
 // log would be most of the work, and the others would be lost in it. Up to a rate each has its line, beyond it they are
-// counted; requests that took effect, were replayed, or were refused for what is stored, have theirs always.
+// counted by tenant, so that the log shows whose flood it is; requests that took effect, were replayed, or were refused for
+// what is stored, have theirs always.
 type logLines struct {
 	log *slog.Logger
 
@@ -32,15 +40,16 @@ type lineKind struct {
 
 type lineCount struct {
 	limit   *rate.Limiter
-	leftOut int // since it was logged; a timer will log it, unless it is zero
+	leftOut map[string]int // lines by tenant, since they were logged; a timer will log them, unless it is empty
 }
 
 func newLogLines(log *slog.Logger) *logLines {
 	return &logLines{log: log, kinds: map[lineKind]*lineCount{}}
 }
 
-// allow reports whether a line may be written. If not, it is counted.
-func (l *logLines) allow(message string, status int) bool {
+// allow reports whether a line about a request of the tenant, or of a client without a valid API key, may be written. If
+// not, it is counted.
+func (l *logLines) allow(message string, status int, tenantID string) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
@@ -53,39 +62,47 @@ func (l *logLines) allow(message string, status int) bool {
 	defer l.mu.Unlock()
 	k := l.kinds[kind]
 	if k == nil {
-		k = &lineCount{limit: rate.NewLimiter(linesPerSecond, 5*linesPerSecond)}
+		k = &lineCount{limit: rate.NewLimiter(linesPerSecond, 5*linesPerSecond), leftOut: map[string]int{}}
 		l.kinds[kind] = k
 	}
 	if k.limit.Allow() {
 		return true
 	}
-	if k.leftOut++; k.leftOut == 1 {
-		time.AfterFunc(leftOutEvery, func() { l.tell(kind) })
+	if len(k.leftOut) == 0 {
+		time.AfterFunc(leftOutEvery, func() { l.logLeftOut(kind) })
 	}
+	if _, counted := k.leftOut[tenantID]; !counted && len(k.leftOut) >= leftOutTenants {
+		tenantID = otherTenants
+	}
+	k.leftOut[tenantID]++
 	return false
 }
 
-// tell logs how many lines were left out.
-func (l *logLines) tell(kind lineKind) {
+// logLeftOut logs how many lines of each tenant were left out, most of them first.
+func (l *logLines) logLeftOut(kind lineKind) {
 	l.mu.Lock()
 	k := l.kinds[kind]
-	n := k.leftOut
-	k.leftOut = 0
+	leftOut := k.leftOut
+	k.leftOut = map[string]int{}
 	l.mu.Unlock()
-	if n > 0 {
-		l.log.Info("log lines left out", "message", kind.message, "status", kind.status, "lines", n)
+	tenants := slices.Collect(maps.Keys(leftOut))
+	slices.SortFunc(tenants, func(a, b string) int { return leftOut[b] - leftOut[a] })
+	for _, tenantID := range tenants {
+		line := []slog.Attr{slog.String("message", kind.message), slog.Int("status", kind.status)}
+		if tenantID != "" {
+			line = append(line, slog.String("tenant_id", tenantID))
+		}
+		l.log.LogAttrs(context.Background(), slog.LevelInfo, "log lines left out",
+			append(line, slog.Int("lines", leftOut[tenantID]))...)
 	}
 }
 
-// tellAll is tell for all kinds, at the end of the process.
-func (l *logLines) tellAll() {
+// logAllLeftOut is logLeftOut for all kinds, at the end of the process.
+func (l *logLines) logAllLeftOut() {
 	l.mu.Lock()
-	var kinds []lineKind
-	for kind := range l.kinds {
-		kinds = append(kinds, kind)
-	}
+	kinds := slices.Collect(maps.Keys(l.kinds))
 	l.mu.Unlock()
 	for _, kind := range kinds {
-		l.tell(kind)
+		l.logLeftOut(kind)
 	}
 }

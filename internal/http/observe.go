@@ -102,13 +102,16 @@ func (s *Server) observed(next http.Handler) http.Handler {
 			span.End(nil)
 			s.requests.WithLabelValues(method(r), route, strconv.Itoa(seen.status)).Inc()
 			s.seconds.WithLabelValues(method(r), route).Observe(took.Seconds())
-			if !s.o.Log.Enabled(ctx, slog.LevelInfo) || !s.logs.allow("request", seen.status) {
+			if !s.o.Log.Enabled(ctx, slog.LevelInfo) || !s.logs.allow("request", seen.status, visit.tenant.id) {
 				return
 			}
 			line := []slog.Attr{
 				slog.String("request_id", visit.requestID), slog.String("method", method(r)),
 				slog.String("route", route), slog.Int("status", seen.status), slog.Duration("took", took),
 				slog.Bool("replayed", w.Header().Get("Idempotent-Replayed") != ""), slog.String("key_hash", keyHash(r)),
+			}
+			if visit.tenant.id != "" {
+				line = append(line, slog.String("tenant_id", visit.tenant.id))
 			}
 			if span.Recording() {
 				line = append(line, slog.String("trace_id", span.TraceID()))

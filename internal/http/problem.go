@@ -32,7 +32,8 @@ type problem struct {
 	code       string
 	detail     string // one sentence about this case; empty for what is not known
 	retryAfter time.Duration
-	allow      string // of a 405
+	reason     refusalReason // of a 429 and a 503
+	allow      string        // of a 405
 
 	errors      []fieldError
 	payment     *payments.Payment
@@ -100,11 +101,15 @@ func problemOf(err error) *problem {
 			errors: []fieldError{{Pointer: invalid.Pointer, Message: invalid.Message}},
 		}
 	case errors.As(err, &full):
-		return &problem{
-			code: codeRateLimited, detail: "Too many payments of this tenant are waiting for the payment provider. " +
-				"Retry with the same key.",
-			retryAfter: max(full.RetryAfter, time.Second),
-		}
+		return rateLimited(reasonTenantStripe, max(full.RetryAfter, time.Second),
+			"Too many payments of this tenant are waiting for the payment provider. Retry with the same key.")
+	}
+	switch {
+	case errors.Is(err, stripe.ErrUnavailable):
+		return unavailable(reasonStripe, 5*time.Second, "The payment provider is unavailable. Retry with the same key.")
+	case errors.Is(err, postgres.ErrFull):
+		return unavailable(reasonDatabase, webhookRetry,
+			"Too many events are waiting for the database. This one was not stored.")
 	}
 	for _, row := range []struct {
 		matches      error
@@ -128,10 +133,6 @@ func problemOf(err error) *problem {
 			"A dispute of the payment is open or lost. While it is open the bank decides about the money; if it is " +
 				"won, refund with a new key. If it is lost, the customer has the money.", 0},
 		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
-		{stripe.ErrUnavailable, codeUnavailable,
-			"The payment provider is unavailable. Retry with the same key.", 5 * time.Second},
-		{postgres.ErrFull, codeUnavailable,
-			"Too many events are waiting for the database. This one was not stored.", webhookRetry},
 		{postgres.ErrInDoubt, codeInternal, "", 0}, // It may be committed, so a 503 would be wrong.
 	} {
 		if errors.Is(err, row.matches) {
@@ -139,10 +140,8 @@ func problemOf(err error) *problem {
 		}
 	}
 	if postgres.Unavailable(err) {
-		return &problem{
-			code: codeUnavailable, detail: "The service cannot reach its database. Retry the request unchanged.",
-			retryAfter: time.Second,
-		}
+		return unavailable(reasonDatabase, time.Second,
+			"The service cannot reach its database. Retry the request unchanged.")
 	}
 	return &problem{code: codeInternal}
 }
@@ -205,10 +204,17 @@ func (Answers) Problem(err error, requestID string) idempotency.Answer {
 
 // refuse responds with the problem for an error.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	p := problemOf(err)
-	if p.code == codeInternal || p.code == codeUnavailable && s.logs.allow("request failed", http.StatusServiceUnavailable) {
-		s.o.Log.ErrorContext(r.Context(), "request failed",
-			"request_id", visitOf(r).requestID, "route", routeOf(r), "code", p.code, "error", err.Error())
+	p, v := problemOf(err), visitOf(r)
+	if p.code == codeInternal ||
+		p.code == codeUnavailable && s.logs.allow("request failed", http.StatusServiceUnavailable, v.tenant.id) {
+		line := []any{"request_id", v.requestID, "route", routeOf(r), "code", p.code, "error", err.Error()}
+		if v.tenant.id != "" {
+			line = append(line, "tenant_id", v.tenant.id)
+		}
+		s.o.Log.ErrorContext(r.Context(), "request failed", line...)
+	}
+	if p.reason != "" {
+		s.refused.WithLabelValues(string(p.reason)).Inc()
 	}
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
@@ -225,7 +231,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="payonce"`)
 	}
 	lingerAfter(w, r, p.code == codePayloadTooLarge)
-	write(w, p.answer(visitOf(r).requestID))
+	write(w, p.answer(v.requestID))
 }
 
 // write sends the stored bytes unchanged: any rendering or compression here would make

@@ -77,6 +77,7 @@ type Server struct {
 	webhooks  *inbox.Intake
 	unsigned  atomic.Int64 // bytes of webhooks whose signature is not checked yet
 	requests  *prometheus.CounterVec
+	refused   *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
 	handler   http.Handler
 	draining  atomic.Bool
@@ -105,6 +106,8 @@ func NewServer(o Options) *Server {
 		webhooks:  inbox.NewIntake(o.Pool),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
 			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
+		refused: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_refused_total",
+			Help: "Requests that got 429 or 503, by reason."}, []string{"reason"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_http_request_seconds",
 			Help:    "Time from reading a request's first line to writing the last byte of its response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}},
@@ -112,6 +115,9 @@ func NewServer(o Options) *Server {
 	}
 	s.badSignatures = f.NewCounter(prometheus.CounterOpts{Name: "payonce_webhook_signature_failures_total",
 		Help: "Webhooks rejected for an invalid signature: wrong secret, wrong clock, or a forged webhook."})
+	for _, reason := range refusalReasons {
+		s.refused.WithLabelValues(string(reason)) // zero from the start, so that the first one shows as an increase
+	}
 	s.handler = s.mux()
 	return s
 }
@@ -214,12 +220,12 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t, err := s.auth.authenticate(r)
 		if err != nil {
-			s.refuseAnonymous(w, r, err)
+			s.refuseQueued(w, r, err)
 			return
 		}
 		visitOf(r).tenant = t
 		if t.readOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
-			s.refuse(w, r, errForbidden)
+			s.refuseQueued(w, r, errForbidden)
 			return
 		}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -239,9 +245,9 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// refuseAnonymous refuses a request that nothing proves to be a tenant's, once it has a slot for that. An error of the
-// database says nothing about the client, and every client gets it at once.
-func (s *Server) refuseAnonymous(w http.ResponseWriter, r *http.Request, why error) {
+// refuseQueued refuses a request that has no slot yet, once it has one. An error of the database says nothing about the
+// client, and every client gets it at once.
+func (s *Server) refuseQueued(w http.ResponseWriter, r *http.Request, why error) {
 	if refused := (*problem)(nil); errors.As(why, &refused) {
 		ctx, cancel := s.bounded(r.Context(), 0)
 		defer cancel()

@@ -23,12 +23,13 @@ func (s *Server) stockRoutes() []route {
 // changes nothing.
 func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r, bodyMax)
+	if err != nil {
+		s.refuseQueued(w, r, err)
+		return
+	}
 	ctx, cancel := s.bounded(r.Context(), 0)
 	defer cancel()
-	if err == nil {
-		err = s.admit(ctx, r, classRead)
-	}
-	if err != nil {
+	if err := s.admit(ctx, r, classRead); err != nil {
 		s.refuse(w, r, err)
 		return
 	}

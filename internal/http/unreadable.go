@@ -66,7 +66,7 @@ func (s *Server) unreadable(why string) []byte {
 	id := newRequestID()
 	a := p.answer(id)
 	s.requests.WithLabelValues("other", "unmatched", strconv.Itoa(a.Status)).Inc()
-	if s.logs.allow("request could not be parsed", a.Status) {
+	if s.logs.allow("request could not be parsed", a.Status, "") {
 		s.o.Log.Info("request could not be parsed", "request_id", id, "status", a.Status, "error", why)
 	}
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nCache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\n"+

@@ -38,15 +38,13 @@ func webhooksPart() part {
 // of unknown types are stored, too: a 4xx would make Stripe resend them for three days.
 func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	if len(s.o.WebhookSecrets) == 0 {
-		s.refuse(w, r, &problem{
-			code: codeUnavailable, detail: "No webhook secret is configured.", retryAfter: webhookRetry,
-		})
+		s.refuse(w, r, unavailable(reasonNotConfigured, webhookRetry, "No webhook secret is configured."))
 		return
 	}
 	body, err := s.readSigned(w, r)
 	if errors.Is(err, stripe.ErrBadWebhook) {
 		s.badSignatures.Inc()
-		if s.logs.allow("webhook refused", http.StatusBadRequest) {
+		if s.logs.allow("webhook refused", http.StatusBadRequest, "") {
 			s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
 		}
 		err = &problem{
@@ -54,7 +52,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		s.refuseAnonymous(w, r, err)
+		s.refuseQueued(w, r, err)
 		return
 	}
 	visitOf(r).slot.release()
@@ -72,9 +70,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	if errors.Is(err, postgres.ErrInDoubt) {
 		// It is not known whether the event is stored, so Stripe must resend it. A 500
 		// would look like a bug.
-		err = &problem{
-			code: codeUnavailable, detail: "The service cannot reach its database.", retryAfter: webhookRetry,
-		}
+		err = unavailable(reasonDatabase, webhookRetry, "The service cannot reach its database.")
 	}
 	if err != nil {
 		s.refuse(w, r, err)
@@ -87,10 +83,8 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 }
 
 // errTooManyBodies is for a webhook that would exceed unsignedMax.
-var errTooManyBodies = &problem{
-	code: codeUnavailable, detail: "Too many webhooks are being received. This one was not stored.",
-	retryAfter: webhookRetry,
-}
+var errTooManyBodies = unavailable(reasonAnonymous, webhookRetry,
+	"Too many webhooks are being received. This one was not stored.")
 
 // readSigned reads a body and checks its signature. Anybody can send one, so before that is done all of them together
 // have a limit, and without a signature that could be of now none is read.

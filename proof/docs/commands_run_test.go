@@ -33,8 +33,8 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./mutants":                        {"all_mutants", "go run -C proof ./mutants\n"},
 	"go run -C proof ./mutants -named":                 {"mutants", "go run -C proof ./mutants -named\n"},
 	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants -named\n"}, // one of them
-	"go run -C proof ./mutants -catalogue":             {"mutants", "go run -C proof ./mutants -catalogue\n"},
-	"go run -C proof ./mutants -changed":               {"mutants", "go run -C proof ./mutants -changed -most 600 "},
+	"go run -C proof ./mutants -catalogue":             {"mutants", "go run -C proof ./mutants -catalogue "},
+	"go run -C proof ./mutants -changed":               {"mutants", " -changed -most 600 "},
 	"go run -C proof ./attack":                         {"attack", "go run -C proof ./attack\n"},
 	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
@@ -91,6 +91,9 @@ var inTest = map[string]struct{ dir, test string }{
 	"go run -C proof ./protocol -write": {"proof/internal/protocol", "TestWrite"},
 	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments",
 		"TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
+
+	`docker compose logs --since 15m api | grep -e '"status":429' -e '"status":503' | grep -o '"tenant_id":"[^"]*"' | sort | uniq -c | sort -rn`: {"internal/http", "TestHandbookFindsTheFlood"},
+	`docker compose logs --since 15m api | grep '"log lines left out"'`:                                                                          {"internal/http", "TestHandbookFindsTheFlood"},
 
 	// docs/starter.md
 	`go run ./cmd/new -module github.com/acme/shop -with webhooks,operator ../shop`: {"cmd/new", "TestEachPart"},

@@ -168,19 +168,28 @@ func (o options) among(p place, all []mutation.Mutant, recorded *mutation.Record
 		}
 		matches = match.MatchString
 	}
-	chosen := slices.DeleteFunc(slices.Clone(all), func(m mutation.Mutant) bool {
-		if !matches(m.ID) {
-			return true
-		}
-		// To see that nothing kills a mutant takes every test that reaches it: that is for the night.
-		unkillable := recorded.Survived[m.ID] || recorded.Equivalent[m.ID] != ""
-		return o.catalogue && (m.Kind == mutation.Go || unkillable)
-	})
-	if !o.changed {
-		return chosen, nil
+	named := slices.DeleteFunc(slices.Clone(all), func(m mutation.Mutant) bool { return !matches(m.ID) })
+	if !o.catalogue && !o.changed {
+		return named, nil
 	}
-	changed, err := recorded.Changed(p.root, chosen)
-	return o.few(changed, recorded), err
+	chosen := map[string]bool{}
+	if o.catalogue {
+		for _, m := range named {
+			// To see that nothing kills a mutant takes every test that reaches it: that is for the night.
+			unkillable := recorded.Survived[m.ID] || recorded.Equivalent[m.ID] != ""
+			chosen[m.ID] = m.Kind != mutation.Go && !unkillable
+		}
+	}
+	if o.changed {
+		changed, err := recorded.Changed(p.root, named)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range o.few(changed, recorded) {
+			chosen[m.ID] = true
+		}
+	}
+	return slices.DeleteFunc(named, func(m mutation.Mutant) bool { return !chosen[m.ID] }), nil
 }
 
 // few leaves out those that a test was recorded to kill, if more have changed than may be tried.

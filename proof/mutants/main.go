@@ -6,7 +6,7 @@
 //	go run -C proof ./mutants -catalogue   each constraint, trigger and unique index, each predicate of a query, but for
 //	                                       those that are listed as equivalent
 //	go run -C proof ./mutants -changed     what has changed, or whose test has, since it was tried; -most N: if that is more
-//	                                       than N, only what no test was recorded to kill
+//	                                       than N, only what no test was recorded to kill. With -catalogue: both
 //	go run -C proof ./mutants -match NAME  one that is generated, or those whose names match a regular expression;
 //	                                       -list prints the names, -tests chooses the tests to try and to compile
 //

@@ -61,7 +61,7 @@ func compile(ctx context.Context, b *Build, env []string, only *regexp.Regexp) (
 	if len(s.packages) == 0 {
 		return nil, fmt.Errorf("no test matches %s", only)
 	}
-	args := []string{"test", "-c", "-vet=off", "-overlay", b.overlay, "-o", b.dir + "/"}
+	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", b.overlay, "-o", b.dir + "/"}
 	for _, pkg := range s.packages {
 		args = append(args, "./"+pkg)
 	}
