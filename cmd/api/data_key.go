@@ -11,30 +11,51 @@ import (
 	"example.com/payonce/internal/sealed"
 )
 
-// checkDataKey stops a start without a key with which secrets of tenants are sealed: no request of such a tenant could
-// be told from another.
+// checkDataKey refuses to work without a key with which secrets of tenants are encrypted: the service could not tell one
+// request of such a tenant from another, and a command would store a new secret as another key, or none, leaves it.
 func checkDataKey(ctx context.Context, pool *postgres.Pool, log *slog.Logger) error {
-	secrets, err := sealedSecrets(postgres.ForAllTenants(ctx, "check of DATA_KEY"), pool, pool.Box())
+	secrets, err := encryptedSecrets(postgres.ForAllTenants(ctx, "check of DATA_KEY"), pool, pool.Box())
 	if err != nil {
 		return err
 	}
 	if len(secrets.missing) > 0 {
 		return fmt.Errorf("DATA_KEY %s", secrets.lacks())
 	}
-	if !pool.Box().Seals() {
-		log.Warn("DATA_KEY is unset or begins with none: what is stored is not encrypted; docs/operations.md, Data key")
+	if why := notEncrypting(pool.Box()); why != "" {
+		log.Warn("DATA_KEY " + why + ": what is stored is not encrypted; docs/operations.md, Data key")
 	}
 	return nil
 }
 
-// secretsFound counts the secrets of tenants by how they are sealed.
+// notEncrypting says of DATA_KEY, after its name, why nothing is encrypted; empty: it is.
+func notEncrypting(box *sealed.Box) string {
+	switch {
+	case box == nil:
+		return "is unset"
+	case !box.Seals():
+		return "begins with none"
+	}
+	return ""
+}
+
+// withDataKey runs a command that stores a secret. Like the service it needs each key that secrets are encrypted with.
+func (c cli) withDataKey(ctx context.Context, do func(*postgres.Pool) error) error {
+	return c.withDatabase(ctx, func(pool *postgres.Pool) error {
+		if err := checkDataKey(ctx, pool, slog.New(slog.NewTextHandler(c.stderr, nil))); err != nil {
+			return err
+		}
+		return do(pool)
+	})
+}
+
+// secretsFound counts the secrets of tenants by how they are encrypted.
 type secretsFound struct {
-	first, others, plain int64    // sealed with the first key of DATA_KEY, with another one, or not at all
-	unreadable           int64    // sealed with a key that DATA_KEY does not have
+	first, others, plain int64    // encrypted with the first key of DATA_KEY, with another one, or not at all
+	unreadable           int64    // encrypted with a key that DATA_KEY does not have
 	missing              []string // the ids of those keys
 }
 
-func sealedSecrets(ctx context.Context, pool *postgres.Pool, box *sealed.Box) (found secretsFound, err error) {
+func encryptedSecrets(ctx context.Context, pool *postgres.Pool, box *sealed.Box) (found secretsFound, err error) {
 	rows, err := pool.SecretsSealedBy(ctx)
 	if err != nil {
 		return found, fmt.Errorf("look for the keys of tenants' secrets: %w", err)
@@ -58,6 +79,6 @@ func sealedSecrets(ctx context.Context, pool *postgres.Pool, box *sealed.Box) (f
 
 // lacks says which keys are missing, after the name of the setting.
 func (f secretsFound) lacks() string {
-	return fmt.Sprintf("lacks the keys with the ids %s, which secrets of tenants are sealed with (%d); add them",
+	return fmt.Sprintf("lacks the keys with the ids %s, which secrets of tenants are encrypted with (%d); add them",
 		strings.Join(f.missing, ", "), f.unreadable)
 }

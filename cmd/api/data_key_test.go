@@ -58,7 +58,7 @@ func TestSecretsOfTenantsAreSealed(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, opened, 32)
 
-	without := tenantOf(t, command([]string{"tenant", "create", "without"}, "DATA_KEY="))
+	without := tenantOf(t, command([]string{"tenant", "create", "without"}, "DATA_KEY=none,"+world.DataKey))
 	require.Nil(t, sealed.KeyID(stored(without.ID)))
 
 	p := w.Process()
@@ -88,6 +88,81 @@ func tenantOf(t *testing.T, line []byte) world.Tenant {
 	}
 	require.NoError(t, json.Unmarshal(line, &made))
 	return world.Tenant(made)
+}
+
+// TestCommandsNeedTheDataKey: a command that stores a secret, without the keys that the service has, stores none. It ends
+// as the start of the service does.
+func TestCommandsNeedTheDataKey(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	lacks := "api: DATA_KEY lacks the keys with the ids " + w.Box(world.DataKey).KeyIDs()[0] + ", which secrets of tenants " +
+		"are encrypted with (1); add them\n"
+	for _, args := range [][]string{
+		{"tenant", "create", "new"},
+		{"tenant", "notify", w.Tenant.ID, "https://93.184.216.34/hook"}, // part: webhooks
+	} {
+		for _, setting := range []string{"", world.OtherDataKey, "none," + world.OtherDataKey} {
+			cmd := w.Command(args, "DATA_KEY="+setting)
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			out, err := cmd.Output()
+			require.Error(t, err, args)
+			require.Equal(t, exitFailed, cmd.ProcessState.ExitCode())
+			require.Empty(t, out)
+			require.Equal(t, lacks, errs.String())
+		}
+	}
+	require.Equal(t, 1, w.Count("SELECT count(*) FROM tenants"))
+	require.Zero(t, w.Count("SELECT count(*) FROM webhook_endpoints")) // part: webhooks
+
+	// Where nothing is encrypted yet there is no key to lack, so the command warns.
+	w.Exec("ALTER TABLE tenants DISABLE TRIGGER USER")
+	w.Exec("UPDATE tenants SET fingerprint_secret = repeat('s', 32)::bytea")
+	for setting, warns := range map[string]string{
+		"": "DATA_KEY is unset: what is stored is not encrypted", world.DataKey: "",
+		"none," + world.DataKey: "DATA_KEY begins with none: what is stored is not encrypted",
+	} {
+		cmd := w.Command([]string{"tenant", "create", "new"}, "DATA_KEY="+setting)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		require.NoError(t, cmd.Run())
+		require.Contains(t, errs.String(), warns)
+		require.Equal(t, warns == "", errs.Len() == 0, errs.String())
+		w.Exec("DELETE FROM api_keys WHERE tenant_id <> $1", w.Tenant.ID)
+		w.Exec("DELETE FROM tenants WHERE id <> $1", w.Tenant.ID)
+	}
+}
+
+// TestRestoreNeedsTheKeyOfItsTime: of a database from before the key was replaced, doctor and the start say which key is
+// missing, and the audit does for responses. With that key behind the present one all of it is read.
+func TestRestoreNeedsTheKeyOfItsTime(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	then := w.Process()
+	order := then.Order()
+	paid := then.Pay("paid", order, "pm_card_visa")
+	require.Equal(t, http.StatusCreated, paid.Status)
+	w.Until("its events are published", func() bool {
+		return w.Count("SELECT count(*) FROM outbox_events WHERE published_at IS NULL") == 0
+	})
+	then.Kill()
+	id := w.Box(world.DataKey).KeyIDs()[0]
+	said := func(command, dataKey string) string {
+		out, _ := w.Command([]string{command}, "DATA_KEY="+dataKey).CombinedOutput()
+		return string(out)
+	}
+	for _, now := range []string{world.OtherDataKey, ""} {
+		lacks := "DATA_KEY lacks the keys with the ids " + id
+		require.Regexp(t, `(?m)^bad +database.encryption +`+lacks, said("doctor", now))
+		require.Contains(t, said("serve", now), lacks)
+		require.Contains(t, said("audit", now), "DATA_KEY has no key with the id "+id)
+	}
+	both := world.OtherDataKey + "," + world.DataKey
+	require.Regexp(t, `(?m)^ok +database.encryption `, said("doctor", both))
+	require.NotContains(t, said("audit", both), "DATA_KEY")
+	again := w.Process("DATA_KEY="+both).Pay("paid", order, "pm_card_visa")
+	require.Equal(t, string(paid.Body), string(again.Body))
+	require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
 }
 
 // TestDataKeyIsReplaced: while one key is replaced by another, in the steps of docs/operations.md, a retry gets the same

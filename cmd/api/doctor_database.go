@@ -18,7 +18,7 @@ const (
 func (p patient) database(ctx context.Context, d *diagnosis) {
 	afterReachable := []string{
 		"database.version", "database.primary", "database.fsync", "database.synchronous_commit", "database.rights",
-		"database.pooler", "database.schema", "database.sealed", "clock.database",
+		"database.pooler", "database.schema", "database.encryption", "clock.database",
 	}
 	pool, f, err := p.openDatabase(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (p patient) database(ctx context.Context, d *diagnosis) {
 	rights(d, f)
 	pooler(ctx, d, pool, f)
 	schema(ctx, d, pool, f)
-	p.sealed(ctx, d, pool, f)
+	p.encryption(ctx, d, pool, f)
 	p.clock(d, "clock.database", "the database's", f.Now, f.Asked, f.Answered, 0)
 }
 
@@ -148,30 +148,35 @@ func schema(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.F
 	}
 }
 
-// sealed is what a copy of the database would show, and whether the service can read it.
-func (p patient) sealed(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.Facts) {
-	const id = "database.sealed"
+// encryption is what a copy of the database would show, and whether the service can read it.
+func (p patient) encryption(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.Facts) {
+	const id = "database.encryption"
 	if !f.Migrated {
 		d.notAsked("the database is empty", id)
 		return
 	}
 	e := environment{getenv: p.getenv}
-	box := e.dataKey() // A key that is none is bad already, and opens nothing.
-	found, err := sealedSecrets(postgres.ForAllTenants(ctx, "doctor"), pool, box)
+	box := e.dataKey()
+	if e.err != nil {
+		d.notAsked("DATA_KEY is wrong", id)
+		return
+	}
+	found, err := encryptedSecrets(postgres.ForAllTenants(ctx, "doctor"), pool, box)
 	switch {
 	case err != nil:
 		d.notAsked(err.Error(), id)
 	case len(found.missing) > 0:
 		d.say(bad, id, "DATA_KEY %s; the service does not start", found.lacks())
-	case !box.Seals() && found.others+found.first > 0:
-		d.say(warning, id, "DATA_KEY begins with none: what is stored now is not encrypted; put the key first")
-	case !box.Seals():
+	case box == nil:
 		d.say(warning, id, "DATA_KEY is unset: a copy of the database shows stored requests and responses, "+
 			"and the secrets of tenants; set it to a key of openssl rand -base64 32")
+	case !box.Seals():
+		d.say(warning, id, "DATA_KEY begins with none: what is encrypted is read (%d secrets of tenants), and what is stored "+
+			"now is not encrypted; take none away when every process has the key %s", found.first+found.others, box.KeyIDs()[0])
 	case found.others+found.plain > 0:
-		d.say(healthy, id, "of the secrets of tenants %d of %d are sealed with the first key; the service seals the others",
-			found.first, found.first+found.others+found.plain)
+		d.say(healthy, id, "of the secrets of tenants %d of %d are encrypted with the first key, %s; the service encrypts the "+
+			"others", found.first, found.first+found.others+found.plain, box.KeyIDs()[0])
 	default:
-		d.say(healthy, id, "the secrets of tenants are sealed with the first key (%d)", found.first)
+		d.say(healthy, id, "the secrets of tenants are encrypted with the first key, %s (%d)", box.KeyIDs()[0], found.first)
 	}
 }

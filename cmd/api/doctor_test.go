@@ -353,19 +353,24 @@ func TestDoctor(t *testing.T) {
 		{name: "WebhookSecretWrong", ill: func(c *clinic) func() { return c.set("STRIPE_WEBHOOK_SECRET", "hush") },
 			id: "settings.STRIPE_WEBHOOK_SECRET", status: bad, says: "must begin with whsec_; the service does not start"},
 		{name: "DataKeyUnset", ill: func(c *clinic) func() { return c.set("DATA_KEY", "") },
-			id: "database.sealed", status: warning, says: "DATA_KEY is unset: a copy of the database shows"},
+			id: "database.encryption", status: warning, says: "DATA_KEY is unset: a copy of the database shows"},
+		{name: "DataKeyNotUsedYet", ill: func(c *clinic) func() { return c.set("DATA_KEY", "none,"+world.OtherDataKey) },
+			id: "database.encryption", status: warning, says: "DATA_KEY begins with none: what is encrypted is read"},
 		{name: "DataKeyWrong", ill: func(c *clinic) func() { return c.set("DATA_KEY", "hidden") },
 			id: "settings.DATA_KEY", status: bad, says: "must be keys of 32 bytes"},
+		{name: "DataKeyWrongIsNotUnset", ill: func(c *clinic) func() { return c.set("DATA_KEY", "hidden") },
+			id: "database.encryption", status: warning, says: "could not be asked: DATA_KEY is wrong"},
 		{name: "DataKeyNotTheFirst", ill: func(c *clinic) func() {
 			c.exec(`INSERT INTO tenants (id, name, fingerprint_secret)
 				VALUES ('ten_plain', 'plain', repeat('s', 32)::bytea)`)
 			return func() { c.exec("DELETE FROM tenants") }
-		}, id: "database.sealed", status: healthy, says: "secrets of tenants 0 of 1 are sealed"},
+		}, id: "database.encryption", status: healthy, says: "secrets of tenants 0 of 1 are encrypted with the first key, "},
 		{name: "DataKeyMissing", ill: func(c *clinic) func() {
 			c.exec(`INSERT INTO tenants (id, name, fingerprint_secret)
 				VALUES ('ten_sealed', 'sealed', '\x00504f0112345678' || repeat('s', 72)::bytea)`)
 			return func() { c.exec("DELETE FROM tenants") }
-		}, id: "database.sealed", status: bad, says: "lacks the keys with the ids 12345678, which secrets of tenants are sealed with"},
+		}, id: "database.encryption", status: bad,
+			says: "lacks the keys with the ids 12345678, which secrets of tenants are encrypted with"},
 		{name: "AdminOpen", ill: func(c *clinic) func() { return c.set("ADMIN_ADDR", ":8081") },
 			id: "settings.admin", status: warning, says: "ADMIN_TOKEN is unset"},
 	}

@@ -58,7 +58,10 @@ func notifyTenant(ctx context.Context, cli cli, args []string) error {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
-	return withTenant(ctx, cli, []string{tenantID}, func(pool *postgres.Pool, tenantID string) error {
+	return cli.withDataKey(ctx, func(pool *postgres.Pool) error {
+		if err := mustExist(ctx, pool, tenantID); err != nil {
+			return err
+		}
 		if err := notifier.CheckURL(ctx, url, private); err != nil {
 			return err
 		}

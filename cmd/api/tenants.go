@@ -47,7 +47,7 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 	secret := make([]byte, 32) // of the fingerprints: requests of two tenants never have the same one
 	_, _ = rand.Read(secret)   // never fails
 	id := ids.New(ids.Tenant)
-	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+	return cli.withDataKey(ctx, func(pool *postgres.Pool) error {
 		return pool.InTx(ctx, func(q *db.Queries) error {
 			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0],
 				FingerprintSecret: pool.Box().Seal(sealed.FingerprintSecret(id), secret)}); err != nil {

@@ -24,7 +24,8 @@ const (
 	// Overhead is by how many bytes a sealed value is longer than what is in it.
 	Overhead = len(mark) + KeyIDSize + chacha20poly1305.NonceSizeX + chacha20poly1305.Overhead
 
-	noKey = "none" // in place of the first key: values are opened, and none is sealed
+	// NoKey stands in place of the first key, if values are opened and none is sealed.
+	NoKey = "none"
 )
 
 // String names the place in errors and logs, without the id, which may be a client's key.
@@ -71,7 +72,7 @@ func New(text string) (*Box, error) {
 	}
 	b := &Box{seals: true}
 	for i, part := range strings.Split(text, ",") {
-		if part = strings.TrimSpace(part); i == 0 && part == noKey {
+		if part = strings.TrimSpace(part); i == 0 && part == NoKey {
 			b.seals = false
 			continue
 		}
