@@ -49,8 +49,9 @@ type Options struct {
 //	kafka://[user:password@]host[:port],…[/topic][?tls=true&sasl=plain|scram-sha-256|scram-sha-512&partitions=n…]
 //	sqs://host/account/prefix?consumers=a,b[&region=r][&endpoint=url]   FIFO queues prefix-a.fifo, prefix-b.fifo
 //
-// ack_wait is how long after a consumer's last heartbeat JetStream delivers its message to another process; default six
-// seconds.
+// listen lets other programs connect to the embedded server, without a password. ack_wait is how long after a consumer's
+// last heartbeat JetStream delivers its message to another process; default six seconds. docs/operations.md has every
+// parameter.
 //
 // An unreachable broker is no error: the service starts, and publishes once it can connect. An error is a setting that
 // can never work, or a directory that another process uses.
