@@ -95,7 +95,7 @@ type admission struct {
 	activeBefore    int   // tenants in the period before it
 }
 
-// clientID is a tenant, or a network from which requests without a valid API key come.
+// clientID is a tenant, or a network from which requests without a valid API key come (networks).
 type clientID struct {
 	tenant  string
 	network netip.Prefix
@@ -309,7 +309,7 @@ func (s *Server) admit(ctx context.Context, r *http.Request, class class) (err e
 	v.slot.release()
 	id := clientID{tenant: v.tenant.id}
 	if id.tenant == "" {
-		id.network = clientNetwork(r.RemoteAddr)
+		id.network = s.networks.of(r.RemoteAddr)
 	}
 	v.slot, err = s.admission.acquire(ctx, id, class)
 	return err

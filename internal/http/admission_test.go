@@ -257,7 +257,7 @@ func TestEveryRouteTakesASlot(t *testing.T) {
 	s.knows(readOnly, tenant{id: "ten_a", readOnly: true})
 	r := httptest.NewRequest("GET", "/", nil)
 	s.fillQueues(clientID{tenant: "ten_a"})
-	s.fillQueues(clientID{network: clientNetwork(r.RemoteAddr)})
+	s.fillQueues(clientID{network: s.networks.of(r.RemoteAddr)})
 	status := s.status
 	for _, route := range s.servedRoutes() {
 		path := strings.NewReplacer("{", "", "}", "").Replace(route.pattern)
@@ -281,7 +281,7 @@ func TestEveryRouteTakesASlot(t *testing.T) {
 	}
 	require.Equal(t, http.StatusServiceUnavailable, status("GET", "/nothing", "", ""))
 	// The two slots of a webhook, one after the other.
-	queues := &s.admission.clients[clientID{network: clientNetwork(r.RemoteAddr)}].queues
+	queues := &s.admission.clients[clientID{network: s.networks.of(r.RemoteAddr)}].queues
 	full := queues[classWebhook]
 	queues[classWebhook] = queue{}
 	require.Equal(t, http.StatusServiceUnavailable, status("POST", "/v1/webhooks/stripe", "", "{}"), "to be refused")

@@ -59,9 +59,10 @@ type tenant struct {
 
 // authenticator finds a request's tenant by its API key.
 type authenticator struct {
-	lookups *keyLookups
-	within  time.Duration
-	box     *sealed.Box // of the tenants' secrets
+	lookups  *keyLookups
+	networks *networks
+	within   time.Duration
+	box      *sealed.Box // of the tenants' secrets
 
 	mu      sync.Mutex
 	known   map[keyDigest]knownKey
@@ -79,11 +80,11 @@ type knownKey struct {
 	until  time.Time // after that it must be looked up again
 }
 
-func newAuthenticator(pool *postgres.Pool, within time.Duration) *authenticator {
+func newAuthenticator(pool *postgres.Pool, networks *networks, within time.Duration) *authenticator {
 	queries := pool.ForAPIKeys()
 	return &authenticator{
-		lookups: newKeyLookups(queries.APIKeyAuthenticate, min(within, keyCheckTimeout)),
-		within:  within, box: pool.Box(),
+		lookups:  newKeyLookups(queries.APIKeyAuthenticate, min(within, keyCheckTimeout)),
+		networks: networks, within: within, box: pool.Box(),
 		known: map[keyDigest]knownKey{}, refused: map[keyDigest]time.Time{}, uses: map[keyDigest]string{},
 		used: make(chan struct{}, 1),
 	}
@@ -124,7 +125,7 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.within)
 	defer cancel()
-	row, err := a.lookups.find(ctx, tenantPrefix+owner, hash, state == keyStale, clientNetwork(r.RemoteAddr))
+	row, err := a.lookups.find(ctx, tenantPrefix+owner, hash, state == keyStale, a.networks.of(r.RemoteAddr))
 	if err == nil && row == nil {
 		a.refuse(hash)
 		return tenant{}, errUnauthenticated

@@ -67,7 +67,7 @@ func TestOneWaiterPollsForAKey(t *testing.T) {
 // to the sum.
 func TestUnsignedBodiesAreReadOnlyIfTheirSignatureCouldBeOfNow(t *testing.T) {
 	t.Parallel()
-	s := &Server{o: Options{WebhookSecrets: []string{"whsec_1"}}, admission: newAdmission(admissionLimits(1, 1))}
+	s := &Server{o: Options{WebhookSecrets: []string{"whsec_1"}}, networks: newNetworks(), admission: newAdmission(admissionLimits(1, 1))}
 	send := func(signature string) (read int64) {
 		body := strings.NewReader(strings.Repeat("x", 1000))
 		r := httptest.NewRequest("POST", "/v1/webhooks/stripe", body)

@@ -46,7 +46,7 @@ func TestProbesShareAQuestion(t *testing.T) {
 func TestProbesAreSlowedDownAndNotRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{admission: newAdmission(admissionLimits(1, 2))}
+		s := &Server{networks: newNetworks(), admission: newAdmission(admissionLimits(1, 2))}
 		probe := s.probed(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 		began := time.Now()
 		var all sync.WaitGroup

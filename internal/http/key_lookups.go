@@ -181,18 +181,3 @@ func (l *keyLookups) end(k *keyLookup, row *db.APIKeyAuthenticateRow, err error)
 	k.row, k.err = row, err
 	close(k.done)
 }
-
-// clientNetwork is the address that a request comes from; of IPv6 the network, of which a client has all addresses.
-// Behind a proxy it is the proxy's. A header that names another could be anybody's.
-func clientNetwork(remoteAddr string) netip.Prefix {
-	from, err := netip.ParseAddrPort(remoteAddr)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addr, bits := from.Addr().Unmap(), 32
-	if addr.Is6() {
-		bits = 64
-	}
-	network, _ := addr.WithZone("").Prefix(bits)
-	return network
-}

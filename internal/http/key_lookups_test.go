@@ -172,12 +172,3 @@ func TestKeyLookups(t *testing.T) {
 		require.Error(t, (<-again).err, "its lane was given back")
 	})
 }
-
-func TestClientNetwork(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "192.0.2.1/32", clientNetwork("192.0.2.1:1234").String())
-	require.Equal(t, "192.0.2.1/32", clientNetwork("[::ffff:192.0.2.1]:1234").String())
-	require.Equal(t, clientNetwork("[2001:db8::1]:1"), clientNetwork("[2001:db8::2]:2"), "a client has all of them")
-	require.NotEqual(t, clientNetwork("[2001:db8::1]:1"), clientNetwork("[2001:db8:0:1::1]:1"))
-	require.Equal(t, clientNetwork(""), clientNetwork("@"))
-}

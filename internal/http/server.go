@@ -70,6 +70,7 @@ type Server struct {
 	auth      *authenticator
 	limits    tenantLimits // of new work
 	reads     tenantLimits
+	networks  *networks
 	admission *admission
 	logs      *logLines
 	ready     *readiness
@@ -93,12 +94,13 @@ func NewServer(o Options) *Server {
 	if o.WebhookReceived == nil {
 		o.WebhookReceived = func() {}
 	}
-	f := promauto.With(o.Metrics)
+	f, networks := promauto.With(o.Metrics), newNetworks()
 	s := &Server{
 		o:         o,
-		auth:      newAuthenticator(o.Pool, atLeastASecond(o.Within)),
+		auth:      newAuthenticator(o.Pool, networks, atLeastASecond(o.Within)),
 		limits:    newTenantLimits(o.RateLimit, "Too many new requests per second. Retry with the same key."),
 		reads:     newReadLimits(o.RateLimit),
+		networks:  networks,
 		admission: newAdmission(admissionLimits(o.Pool.Conns(), runtime.GOMAXPROCS(0))),
 		logs:      newLogLines(o.Log),
 		ready:     &readiness{ping: o.Pool.Ping},

@@ -16,7 +16,7 @@ import (
 func TestReasonsOfRefusals(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, nil)
-	own := clientNetwork(httptest.NewRequest("GET", "/", nil).RemoteAddr)
+	own := s.networks.of(httptest.NewRequest("GET", "/", nil).RemoteAddr)
 	const madeUp, valid = "payonce_a_madeup", "payonce_a_valid"
 	s.knows(valid, tenant{id: "ten_a"})
 
