@@ -179,7 +179,8 @@ func TestCommands(t *testing.T) {
 	w := world.New(t)
 	do := func(args ...string) (code int, stdout, stderr string) {
 		var out, errs bytes.Buffer
-		env := func(name string) string { return map[string]string{"DATABASE_URL": w.URL}[name] } // and nothing else
+		set := map[string]string{"DATABASE_URL": w.URL, "DATA_KEY": world.DataKey} // and nothing else
+		env := func(name string) string { return set[name] }
 		code = run(t.Context(), args, env, &out, &errs)
 		return code, out.String(), errs.String()
 	}

@@ -13,6 +13,13 @@ import (
 	"example.com/payonce/internal/sealed"
 )
 
+// Exit codes of tenant erase-customer, beside those of every command: who answers a customer's letter must know which.
+const (
+	eraseNoTenant   exitStatus = 3
+	eraseNoCustomer exitStatus = 4 // nor was one of that reference erased before
+	eraseUnfinished exitStatus = 5 // nothing was erased, or not all
+)
+
 // tenantEraseCustomer prints what it has erased, or what keeps it from that. The reference is printed nowhere: what a
 // command prints is kept in logs.
 func tenantEraseCustomer(ctx context.Context, cli cli, args []string) error {
@@ -32,7 +39,7 @@ func tenantEraseCustomer(ctx context.Context, cli cli, args []string) error {
 	if len(given) != 2 || given[1] == "" {
 		return errUsage
 	}
-	return withTenant(ctx, cli, given[:1], func(pool *postgres.Pool, tenantID string) error {
+	err := withTenant(ctx, cli, given[:1], func(pool *postgres.Pool, tenantID string) error {
 		stored, err := pool.ErasureSecret(ctx, tenantID)
 		if err != nil {
 			return fmt.Errorf("read the tenant's secret: %w", err)
@@ -47,7 +54,7 @@ func tenantEraseCustomer(ctx context.Context, cli cli, args []string) error {
 		switch {
 		case errors.As(err, &unfinished):
 			cli.printUnfinished(unfinished)
-			return exitStatus(exitFailed)
+			return eraseUnfinished
 		case err != nil:
 			return err
 		}
@@ -57,6 +64,17 @@ func tenantEraseCustomer(ctx context.Context, cli cli, args []string) error {
 			erasure.Result
 		}{tenantID, done})
 	})
+	status := exitStatus(exitOK)
+	if unknown := unknownTenantError(""); errors.As(err, &unknown) {
+		status = eraseNoTenant
+	} else if errors.Is(err, erasure.ErrUnknown) {
+		status = eraseNoCustomer
+	}
+	if status == exitOK {
+		return err
+	}
+	printError(cli.stderr, err)
+	return status
 }
 
 func (c cli) printUnfinished(e *erasure.UnfinishedError) {

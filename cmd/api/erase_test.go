@@ -114,7 +114,7 @@ func TestEraseCustomer(t *testing.T) {
 	waits := p.Post("/v1/orders", "erika-order-4", erased.orderBody()).ID()
 	waiting := p.Pay("erika-waits", waits, "pm_card_threeDSecure2Required").ID()
 	status, done, said := eraseCustomer(t, w, w.Tenant.ID, erased.reference)
-	require.Equal(t, exitFailed, status)
+	require.EqualValues(t, eraseUnfinished, status)
 	require.Empty(t, done)
 	require.Contains(t, said, "api: 0 orders were erased")
 	require.Contains(t, said, waiting+" is being worked on")
@@ -229,16 +229,41 @@ func TestEraseCustomer(t *testing.T) {
 	require.EqualValues(t, 0, again["orders"])
 	require.Equal(t, done["erased_at"], again["erased_at"])
 	require.Equal(t, 1, w.Count(`SELECT count(*) FROM erasures`))
-	for _, args := range [][]string{{w.Tenant.ID, "nobody"}, {"ten_none", erased.reference}} {
-		status, done, said = eraseCustomer(t, w, args...)
-		require.Equal(t, exitFailed, status)
-		require.Empty(t, done)
-		require.Contains(t, said, "tenant")
-	}
 	for _, args := range [][]string{{}, {w.Tenant.ID}, {w.Tenant.ID, ""}, {w.Tenant.ID, "a", "b"}, {"-for", "x", "y"}} {
 		status, _, _ = eraseCustomer(t, w, args...)
 		require.Equal(t, exitUsage, status, args)
 	}
+}
+
+// TestEraseCustomerExits: with a code for each reason, which the usage and the handbook list.
+func TestEraseCustomerExits(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	w.Local(world.LocalOptions{}).Post("/v1/orders", "k", customer{"k", "Ada", "Strand 1"}.orderBody()) // not published
+	for _, c := range []struct {
+		args []string
+		env  string
+		code int
+		says string
+	}{
+		{args: []string{w.Tenant.ID, "Ada", "more"}, code: 2, says: "usage: api COMMAND"},
+		{args: []string{w.Tenant.ID, "Ada", "-by"}, code: 2, says: "usage: api COMMAND"},
+		{args: []string{"ten_none", "Ada"}, code: 3, says: `api: there is no tenant "ten_none"`},
+		{args: []string{w.Tenant.ID, "Eve"}, code: 4, says: "api: no order of the tenant has this customer_reference"},
+		{args: []string{w.Tenant.ID, "Ada"}, code: 5, says: "is not published"},
+		{args: []string{w.Tenant.ID, "Ada"}, env: "DATA_KEY=" + world.OtherDataKey, code: 1, says: "DATA_KEY has no key"},
+		{args: []string{w.Tenant.ID, "Ada"}, env: "DATABASE_URL=", code: 1, says: "DATABASE_URL is required"},
+	} {
+		cmd := w.Command(append([]string{"tenant", "erase-customer"}, c.args...), c.env)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, _ := cmd.Output()
+		require.Equal(t, c.code, cmd.ProcessState.ExitCode(), "%v\n%s", c.args, errs.String())
+		require.Contains(t, errs.String(), c.says)
+		require.Empty(t, out)
+		require.NotContains(t, errs.String(), "Eve", "what a command prints is kept in logs")
+	}
+	require.Contains(t, usage(), "0 erased, 1 failed, 2 wrong usage, 3 no such tenant, 4 no such customer, 5 something is unfinished")
 }
 
 func eraseCustomer(t *testing.T, w *world.World, args ...string) (status int, out map[string]any, said string) {

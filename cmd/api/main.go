@@ -24,7 +24,7 @@ func main() {
 	os.Exit(code)
 }
 
-// Exit codes of every command. Those of audit are its own.
+// Exit codes of every command. Audit, doctor and tenant erase-customer have codes of their own.
 const (
 	exitOK     = 0
 	exitFailed = 1 // an error of one line was printed
@@ -44,9 +44,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		_, _ = fmt.Fprint(stderr, usage())
 		return exitUsage
 	}
-	_, _ = fmt.Fprintf(stderr, "api: %s\n", oneLine(err))
+	printError(stderr, err)
 	return exitFailed
 }
+
+func printError(stderr io.Writer, err error) { _, _ = fmt.Fprintf(stderr, "api: %s\n", oneLine(err)) }
 
 // oneLine is an error's text without line breaks: the driver reports each address that it tried on
 // its own line, and a log collector would take each for an entry.

@@ -34,7 +34,8 @@ var tenantCommands = []command{
 	{"tenant key revoke", "TENANT HINT", "revoke the tenant's keys that end in HINT", tenantKeyRevoke},
 	{
 		"tenant erase-customer", "TENANT REFERENCE [-by NAME]",
-		"blank what names the customer in the tenant's orders and all that repeats it; money and keys stay",
+		"blank what names the customer in the tenant's orders and all that repeats it; money and keys stay; -by is recorded; " +
+			"exit codes: 0 erased, 1 failed, 2 wrong usage, 3 no such tenant, 4 no such customer, 5 something is unfinished",
 		tenantEraseCustomer,
 	},
 }
@@ -116,9 +117,15 @@ func withTenant(ctx context.Context, cli cli, args []string, do func(*postgres.P
 func mustExist(ctx context.Context, pool *postgres.Pool, tenantID string) error {
 	exists, err := pool.TenantExists(ctx, tenantID)
 	if err == nil && !exists {
-		return fmt.Errorf("there is no tenant %q; `api tenant list` lists them", tenantID)
+		return unknownTenantError(tenantID)
 	}
 	return err
+}
+
+type unknownTenantError string
+
+func (e unknownTenantError) Error() string {
+	return fmt.Sprintf("there is no tenant %q; `api tenant list` lists them", string(e))
 }
 
 func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
