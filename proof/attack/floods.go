@@ -94,6 +94,16 @@ var (
 			body := `{"currency":"usd","items":[` + strings.Repeat(item, 60<<10/len(item)) + `{"sku":1}]}`
 			return []string{raw("POST", "/v1/orders", s.attacker.key, random, body)}, nil
 		})
+	floodOfRefusals = floodOf("refusals", "a tenant",
+		"%d connections that write with a read-only API key, and send bodies that are too large", floodConnections,
+		func(ctx context.Context, s *site) ([]string, error) {
+			readOnly, err := s.apiKey(ctx, s.attacker.id, true)
+			return []string{
+				raw("POST", "/v1/orders", readOnly, random, "{}"),
+				raw("POST", "/v1/orders", readOnly, random, "{}"),
+				raw("POST", "/v1/orders", s.attacker.key, random, strings.Repeat(" ", 70<<10)),
+			}, err
+		})
 	floodOfWaiters = floodOf("waiters", "a tenant", "%d connections with Prefer: wait=10 and the key of a payment that hangs at Stripe",
 		floodWaiters, func(ctx context.Context, s *site) ([]string, error) {
 			order, err := s.attacker.order(ctx, "flood-of-waiters")

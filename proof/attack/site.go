@@ -196,15 +196,24 @@ func (s *site) form(short, long int) int {
 // tenant makes one, as `api tenant create` does.
 func (s *site) tenant(ctx context.Context) (tenant, error) {
 	id := ids.New(ids.Tenant)
-	key, hash, hint := httpapi.NewAPIKey(id)
 	err := s.pool.InTx(ctx, func(q *db.Queries) error {
-		if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: "attack",
-			FingerprintSecret: s.pool.Box().Seal(sealed.FingerprintSecret(id), make([]byte, 32))}); err != nil {
-			return err
-		}
-		return q.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint})
+		return q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: "attack",
+			FingerprintSecret: s.pool.Box().Seal(sealed.FingerprintSecret(id), make([]byte, 32))})
 	})
+	if err != nil {
+		return tenant{}, err
+	}
+	key, err := s.apiKey(ctx, id, false)
 	return tenant{id, client{base: s.api.URL, key: key}}, err
+}
+
+// apiKey makes one, as `api tenant key create` does.
+func (s *site) apiKey(ctx context.Context, tenantID string, readOnly bool) (string, error) {
+	key, hash, hint := httpapi.NewAPIKey(tenantID)
+	return key, s.pool.InTx(ctx, func(q *db.Queries) error {
+		return q.APIKeyCreate(ctx,
+			db.APIKeyCreateParams{TenantID: tenantID, KeyHash: hash, Hint: hint, ReadOnly: readOnly})
+	})
 }
 
 // furnish gives the victim one of everything.
