@@ -17,6 +17,10 @@ const (
 	floodWaiters     = 2000
 	floodTime        = 2 * time.Second
 	floodTimeLong    = 20 * time.Second
+	floodPayers      = 300
+	floodOrders      = 600
+	floodStripeRPS   = 25
+	floodStripeTakes = 20 * time.Millisecond
 	memoryHolders    = 200
 	memoryMore       = 192 // MiB
 )
@@ -41,11 +45,7 @@ func floodOf(name, who, tries string, connections int, prepare func(context.Cont
 
 // under is what becomes of the victim in a flood.
 func (s *site) under(ctx context.Context, f flood) (string, error) {
-	length := floodTime
-	if s.long {
-		length = floodTimeLong
-	}
-	return s.amid(ctx, length, func() (func() error, error) {
+	return s.amid(ctx, s.floodTime(), func() (func() error, error) {
 		end, err := f.send(ctx)
 		return func() error {
 			answers, err := end()
@@ -55,6 +55,13 @@ func (s *site) under(ctx context.Context, f flood) (string, error) {
 			return err
 		}, err
 	})
+}
+
+func (s *site) floodTime() time.Duration {
+	if s.long {
+		return floodTimeLong
+	}
+	return floodTime
 }
 
 var (
@@ -132,6 +139,45 @@ var (
 			return []string{raw("GET", "/openapi.json", "", "", ""), raw("GET", "/"+random, "", "", "")}, nil
 		})
 )
+
+// floodOfPayments is of more payments than Stripe takes of all tenants together. Each order is paid once, so it has many.
+var floodOfPayments = attack{
+	name: "flood of payments", who: "a tenant",
+	tries: fmt.Sprintf("%d connections that pay %d orders, where STRIPE_RPS is %d and Stripe takes %v for a call", floodPayers, floodOrders,
+		floodStripeRPS, floodStripeTakes),
+	holds: doesNotSlow + "; the tenant is refused what exceeds its share, and ten seconds later nothing of it is unfinished",
+	run: func(ctx context.Context, s *site) (string, error) {
+		settings := []string{fmt.Sprint("STRIPE_RPS=", floodStripeRPS), "RATE_LIMIT_RPS=200"}
+		return s.another(ctx, s.server, settings, func(s *site) (string, error) {
+			for _, op := range []string{"intent.create", "intent.confirm"} {
+				s.sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.DelayBefore, Delay: floodStripeTakes, Times: -1})
+			}
+			f := flood{Addr: strings.TrimPrefix(s.api.URL, "http://"), Connections: floodPayers}
+			for i := range floodOrders {
+				order, err := s.attacker.order(ctx, fmt.Sprint("flood-of-payments-", i))
+				if err != nil {
+					return "", err
+				}
+				f.Requests = append(f.Requests, raw("POST", "/v1/payments", s.attacker.key, random,
+					fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, order)))
+			}
+			var answers answered
+			seen, err := s.amid(ctx, s.floodTime(), func() (func() error, error) {
+				end, err := f.send(ctx)
+				return func() (err error) { answers, err = end(); return err }, err
+			})
+			if err == nil && (answers[http.StatusCreated] == 0 || answers[http.StatusTooManyRequests] == 0) {
+				err = didNotHold("the flood was answered %v", answers)
+			}
+			if err == nil {
+				err = s.settledWithin(ctx, 10*time.Second,
+					`SELECT (count(*) = 0)::int FROM idempotency_keys WHERE finished_at IS NULL`)
+			}
+			return fmt.Sprintf("%s; of the flood %d were paid, %d refused", seen, answers[http.StatusCreated],
+				answers[http.StatusTooManyRequests]), err
+		})
+	},
+}
 
 // memory has the process hold as much as it will.
 var memory = attack{
