@@ -505,7 +505,8 @@ WITH due AS MATERIALIZED (
     FROM idempotency_keys k
     WHERE k.finished_at IS NULL AND k.parked_at IS NULL
       AND k.next_attempt_at < clock_timestamp() AND k.leased_until < clock_timestamp()
-    ORDER BY k.next_attempt_at LIMIT $3
+      AND k.tenant_id <> ALL ($3::text[])
+    ORDER BY k.next_attempt_at LIMIT $4
     FOR UPDATE SKIP LOCKED
 )
 UPDATE idempotency_keys k
@@ -526,6 +527,7 @@ RETURNING k.tenant_id, k.key, k.operation, k.fingerprint, k.resource_id, k.reque
 type KeyTakeOverDueParams struct {
 	ClaimToken uuid.UUID
 	Lease      time.Duration
+	Besides    []string
 	BatchMax   int32
 }
 
@@ -559,9 +561,15 @@ type KeyTakeOverDueRow struct {
 	AgeSeconds         float64
 }
 
-// Takes over the claims in the completer's queue that are due. It skips rows that another completer has locked.
+// Takes over the claims in the completer's queue that are due, those of some tenants aside. It skips rows that another
+// completer has locked.
 func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) ([]KeyTakeOverDueRow, error) {
-	rows, err := q.db.Query(ctx, KeyTakeOverDue, arg.ClaimToken, arg.Lease, arg.BatchMax)
+	rows, err := q.db.Query(ctx, KeyTakeOverDue,
+		arg.ClaimToken,
+		arg.Lease,
+		arg.Besides,
+		arg.BatchMax,
+	)
 	if err != nil {
 		return nil, err
 	}

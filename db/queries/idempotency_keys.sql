@@ -71,12 +71,14 @@ WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @seen_token
 RETURNING *, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds;
 
 -- name: KeyTakeOverDue :many
--- Takes over the claims in the completer's queue that are due. It skips rows that another completer has locked.
+-- Takes over the claims in the completer's queue that are due, those of some tenants aside. It skips rows that another
+-- completer has locked.
 WITH due AS MATERIALIZED (
     SELECT k.tenant_id, k.key
     FROM idempotency_keys k
     WHERE k.finished_at IS NULL AND k.parked_at IS NULL
       AND k.next_attempt_at < clock_timestamp() AND k.leased_until < clock_timestamp()
+      AND k.tenant_id <> ALL (@besides::text[])
     ORDER BY k.next_attempt_at LIMIT @batch_max
     FOR UPDATE SKIP LOCKED
 )

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +38,9 @@ type Completer struct {
 	store      *Store
 	operations map[string]Operation
 	within     time.Duration
+
+	mu      sync.Mutex
+	working map[string]int // claims that run here, by tenant
 }
 
 // NewCompleter returns a completer for the operations, by name. One run of an operation gets the time within, which
@@ -44,24 +49,68 @@ func NewCompleter(store *Store, operations map[string]Operation, within time.Dur
 	for name := range operations {
 		store.o.Metrics.expect(name)
 	}
-	return &Completer{store: store, operations: operations, within: within}
+	return &Completer{store: store, operations: operations, within: within, working: map[string]int{}}
 }
 
 // RunOnce takes over some of the claims that are due, runs them and returns how many there were.
 func (c *Completer) RunOnce(ctx context.Context) (int, error) {
-	due, err := c.store.pool.KeyTakeOverDue(
-		ctx, db.KeyTakeOverDueParams{BatchMax: completerBatchMax, ClaimToken: uuid.New(), Lease: c.store.o.Lease},
-	)
-	if err != nil {
-		return 0, fmt.Errorf("take over due keys: %w", err)
-	}
+	due, err := c.takeOver(ctx)
 	var wait sync.WaitGroup
 	for _, row := range due {
 		claim, unopened := c.store.claimOf(db.KeyTakeOverRow(row))
-		wait.Go(func() { c.complete(ctx, claim, unopened) })
+		wait.Go(func() {
+			defer c.worksFor(row.TenantID, -1)
+			c.complete(ctx, claim, unopened)
+		})
 	}
 	wait.Wait()
-	return len(due), nil
+	return len(due), err
+}
+
+// takeOver takes claims that are due: first those of tenants for which nothing runs here, then whichever is due longest.
+// So a tenant with a thousand of them, which Stripe takes minutes for, delays another's by those that run already.
+func (c *Completer) takeOver(ctx context.Context) ([]db.KeyTakeOverDueRow, error) {
+	arg := db.KeyTakeOverDueParams{
+		BatchMax: completerBatchMax, ClaimToken: uuid.New(), Lease: c.store.o.Lease, Besides: c.workingFor(),
+	}
+	due, err := c.takeOverDue(ctx, arg)
+	if err == nil && len(due) < completerBatchMax && len(arg.Besides) > 0 {
+		var more []db.KeyTakeOverDueRow
+		arg.BatchMax, arg.ClaimToken, arg.Besides = completerBatchMax-int32(len(due)), uuid.New(), nil //nolint:gosec // a few
+		more, err = c.takeOverDue(ctx, arg)
+		due = append(due, more...)
+	}
+	if err != nil {
+		err = fmt.Errorf("take over due keys: %w", err)
+	}
+	return due, err
+}
+
+func (c *Completer) takeOverDue(ctx context.Context, arg db.KeyTakeOverDueParams) ([]db.KeyTakeOverDueRow, error) {
+	if arg.Besides == nil {
+		arg.Besides = []string{} // Nothing is unequal to all of NULL.
+	}
+	due, err := c.store.pool.KeyTakeOverDue(ctx, arg)
+	for _, row := range due {
+		c.worksFor(row.TenantID, 1)
+	}
+	return due, err
+}
+
+// workingFor are the tenants of the claims that run here.
+func (c *Completer) workingFor() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.working))
+}
+
+// worksFor counts a claim of the tenant that begins, or ends.
+func (c *Completer) worksFor(tenantID string, claims int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.working[tenantID] += claims; c.working[tenantID] == 0 {
+		delete(c.working, tenantID)
+	}
 }
 
 func (c *Completer) complete(ctx context.Context, claim *Claim, unopened error) {

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,6 +66,57 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Equal(t, idempotency.Replay, c.state("k").State)
 		require.Zero(t, c.runOnce(c.completer(thing)))
+	})
+
+	t.Run("ABacklogOfOneTenantDelaysNoOther", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		due := func(tenantID string, keys int, since time.Duration) {
+			for i := range keys {
+				r := request(fmt.Sprintf("%s-%v-%d", tenantID, since, i))
+				r.TenantID = tenantID
+				_, err := c.store.Begin(t.Context(), r, r.Key, "thing_recorded", func(*db.Queries) error { return nil })
+				require.NoError(t, err)
+				c.exec(`UPDATE idempotency_keys SET leased_until = '-infinity', next_attempt_at = clock_timestamp() -
+					$2::interval WHERE key = $1`, r.Key, since)
+			}
+		}
+		due("ten_a", 20, time.Hour)
+		due("ten_b", 1, time.Minute)
+		finish, slow, done := c.run, make(chan struct{}), make(chan string, 99)
+		c.run = func(ctx context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
+			if claim.TenantID == "ten_a" {
+				<-slow
+			}
+			answer, err := finish(ctx, claim)
+			done <- claim.TenantID
+			return answer, err
+		}
+		completer := c.completer(thing)
+		var loops sync.WaitGroup
+		defer loops.Wait()
+		open := sync.OnceFunc(func() { close(slow) })
+		defer open()
+		for i := range 2 {
+			loops.Go(func() { _, _ = completer.RunOnce(t.Context()) })
+			require.Eventually(t, func() bool { return int(c.ran.Load()) == 4*(i+1) }, 10*time.Second, time.Millisecond)
+		}
+		require.Eventually(t, func() bool { return len(done) > 0 }, 10*time.Second, time.Millisecond)
+		require.Equal(t, "ten_b", <-done, "its key is taken next, and the loop is filled up with those that are due longest")
+		open()
+		loops.Wait()
+		for n := 1; n > 0; {
+			n = c.runOnce(completer)
+		}
+		require.EqualValues(t, 21, c.ran.Load())
+		for len(done) > 0 {
+			<-done
+		}
+
+		due("ten_a", 1, 2*time.Hour)
+		due("ten_c", 4, time.Minute)
+		require.Equal(t, 4, c.runOnce(completer))
+		require.Contains(t, []string{<-done, <-done, <-done, <-done}, "ten_a", "nothing runs for it any more, and it is due longest")
 	})
 
 	t.Run("LeavesFreshLeasesAlone", func(t *testing.T) {

@@ -78,7 +78,7 @@ func TestBatches(t *testing.T) {
 		keys(t, pool)
 		taken, err := pool.KeyTakeOverDue(
 			t.Context(),
-			db.KeyTakeOverDueParams{ClaimToken: uuid.New(), Lease: time.Minute, BatchMax: batch},
+			db.KeyTakeOverDueParams{ClaimToken: uuid.New(), Lease: time.Minute, BatchMax: batch, Besides: noTenants},
 		)
 		require.NoError(t, err)
 		require.Len(t, taken, batch)

@@ -259,6 +259,41 @@ func TestLooksForWhatIsDueReadLittle(t *testing.T) {
 	}
 }
 
+// TestCompleterPassesABacklogBy: who looks for what is due of other tenants passes the keys of one by, in the index of
+// those that are unfinished, and reads no key that is finished.
+func TestCompleterPassesABacklogBy(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	exec := executes(t, pool.Raw())
+	exec("ALTER TABLE idempotency_keys SET (autovacuum_enabled = off)")
+	keys := func(tenant string, n int, finished bool) {
+		exec(fmt.Sprintf(`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request_id,
+				resource_id, recovery_point, claim_token, leased_until, next_attempt_at, finished_at, answer_version,
+				answer_status, answer_headers, answer_body)
+			SELECT '%s', 'k' || finished || n, 'create_payment', sha256('x'), 1, 'req', 'pay',
+				CASE WHEN finished THEN 'finished' ELSE 'started' END, gen_random_uuid(), '-infinity',
+				now() - interval '1 hour' + n * interval '1 ms', CASE WHEN finished THEN now() END,
+				CASE WHEN finished THEN 1 END, CASE WHEN finished THEN 201 END, CASE WHEN finished THEN ''::bytea END,
+				CASE WHEN finished THEN ''::bytea END
+			FROM generate_series(1, %d) n, (SELECT %t AS finished) f`, tenant, n, finished))
+	}
+	keys("ten_many", 50_000, true)
+	keys("ten_many", 2000, false)
+	keys("ten_other", 3, false)
+	for _, analyze := range []bool{false, true} {
+		if analyze {
+			exec("ANALYZE")
+		}
+		for _, mode := range []string{generic, custom} {
+			_, plan := explained(t, pool, mode, db.KeyTakeOverDue,
+				"EXECUTE s('00000000-0000-0000-0000-000000000001', '1 minute', '{ten_many}', 4)")
+			require.Contains(t, plan, "idempotency_keys_unfinished", "%s, analyzed %t", mode, analyze)
+			require.NotContains(t, plan, "Seq Scan", "%s, analyzed %t", mode, analyze)
+			require.NotContains(t, plan, "Hash", "%s, analyzed %t", mode, analyze)
+		}
+	}
+}
+
 // TestReconcilerReadsKeysByTheirPrimaryKey, not all that are unfinished for each payment. There are few of those, so
 // their index looks cheap.
 func TestReconcilerReadsKeysByTheirPrimaryKey(t *testing.T) {

@@ -28,6 +28,8 @@ const keyRows = `
 	  another  3            0                  .
 `
 
+var noTenants = []string{}
+
 const eachKey = "expedited expired finished held parked tombstone waits"
 
 func TestQueriesOfKeys(t *testing.T) {
@@ -42,7 +44,7 @@ func TestQueriesOfKeys(t *testing.T) {
 			changes idempotency_keys/expired: attempts=2 claim_token=somebody history={1 started now, 2
 				taken_over now} lease_expirations=1 lease_token=2 leased_until=now+1m next_attempt_at=now+1m`},
 		{rule: "BeginsAHistory", query: q.KeyTakeOverDue, first: firstHolder, with: db.KeyTakeOverDueParams{
-			ClaimToken: somebody, Lease: time.Minute, BatchMax: 1,
+			ClaimToken: somebody, Lease: time.Minute, BatchMax: 1, Besides: noTenants,
 		}, show: "Key", want: `
 			row Key=expired AgeSeconds=-9h
 			changes idempotency_keys/expired: attempts=2 claim_token=somebody history={1 started now, 2
@@ -122,7 +124,7 @@ func TestQueriesOfKeys(t *testing.T) {
 				10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 4 resumed now} lease_token=4
 				leased_until=now+1m next_attempt_at=now+1m`},
 		{rule: "TakesWhatIsDue", query: q.KeyTakeOverDue,
-			with: db.KeyTakeOverDueParams{ClaimToken: somebody, Lease: time.Minute, BatchMax: 99}, any: true, want: `
+			with: db.KeyTakeOverDueParams{ClaimToken: somebody, Lease: time.Minute, BatchMax: 99, Besides: noTenants}, any: true, want: `
 			row Key=another AgeSeconds=-9h
 			row Key=expired AgeSeconds=-9h
 			row Key=long AgeSeconds=-9h
@@ -148,15 +150,30 @@ func TestQueriesOfKeys(t *testing.T) {
 			changes idempotency_keys/twin/tombstone: attempts=3 claim_token=somebody history={4 resumed now}
 				lease_token=4 leased_until=now+1m next_attempt_at=now+1m`},
 		{rule: "TakesWhatIsDueLongest", query: q.KeyTakeOverDue,
-			with: db.KeyTakeOverDueParams{ClaimToken: somebody, Lease: time.Minute, BatchMax: 2}, any: true, want: `
+			with: db.KeyTakeOverDueParams{ClaimToken: somebody, Lease: time.Minute, BatchMax: 2, Besides: noTenants}, any: true, want: `
 			row Key=expired AgeSeconds=-9h
 			row twin Key=finished AgeSeconds=-9h1m
 			changes idempotency_keys/expired: attempts=2 claim_token=somebody history={4 taken_over now}
 				lease_expirations=1 lease_token=4 leased_until=now+1m next_attempt_at=now+1m
 			changes idempotency_keys/twin/finished: attempts=2 claim_token=somebody history={4 taken_over now}
 				lease_expirations=1 lease_token=4 leased_until=now+1m next_attempt_at=now+1m`},
+		{rule: "TakesNothingOfSomeTenants", query: q.KeyTakeOverDue, with: db.KeyTakeOverDueParams{
+			ClaimToken: somebody, Lease: time.Minute, BatchMax: 99, Besides: []string{tenant, "another"},
+		}, any: true, want: `
+			row twin Key=another AgeSeconds=-9h1m
+			row twin Key=finished AgeSeconds=-9h1m
+			row twin Key=long AgeSeconds=-9h1m
+			row twin Key=tombstone AgeSeconds=-9h1m
+			changes idempotency_keys/twin/another: attempts=2 claim_token=somebody history={4 resumed now}
+				lease_token=4 leased_until=now+1m next_attempt_at=now+1m
+			changes idempotency_keys/twin/finished: attempts=2 claim_token=somebody history={4 taken_over now}
+				lease_expirations=1 lease_token=4 leased_until=now+1m next_attempt_at=now+1m
+			changes idempotency_keys/twin/long: attempts=2 claim_token=somebody history={4 resumed now} lease_token=4
+				leased_until=now+1m next_attempt_at=now+1m
+			changes idempotency_keys/twin/tombstone: attempts=3 claim_token=somebody history={4 resumed now}
+				lease_token=4 leased_until=now+1m next_attempt_at=now+1m`},
 		{rule: "SkipsWhatAnotherProcessTakes", query: q.KeyTakeOverDue, locked: "idempotency_keys/expired",
-			with: db.KeyTakeOverDueParams{ClaimToken: somebody, Lease: time.Minute, BatchMax: 2}, any: true, want: `
+			with: db.KeyTakeOverDueParams{ClaimToken: somebody, Lease: time.Minute, BatchMax: 2, Besides: noTenants}, any: true, want: `
 			row twin Key=finished AgeSeconds=-9h1m
 			row twin Key=tombstone AgeSeconds=-9h1m
 			changes idempotency_keys/twin/finished: attempts=2 claim_token=somebody history={4 taken_over now}
