@@ -42,7 +42,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go test -C stripesim ./...":                       {"test", "go_test -C stripesim -count=1 ./...\n"},
 	"go test -C proof ./...": {"test",
 		"go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
-	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./...\n"},
+	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./internal/payments ./... "},
 	"go test ./internal/payments -run TestCrashMatrix":                   {"test", " ./..."},
 	"go test ./internal/payments -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
 	"go test ./internal/payments ./cmd/api":                              {"test", " ./..."},
