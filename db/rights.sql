@@ -52,7 +52,7 @@ BEGIN
         FROM (VALUES
             ('operator_actions',       'INSERT, UPDATE (outcome, result)'), -- part: operator
             ('operator_sessions_ended', 'INSERT, DELETE'), -- part: operator
-            ('tenants',                'INSERT, UPDATE (disabled_at, fingerprint_secret)'), -- which is only sealed anew
+            ('tenants',                'INSERT, UPDATE (disabled_at, fingerprint_secret)'), -- which is only encrypted anew
             ('api_keys',               'INSERT, UPDATE'),
             ('idempotency_keys',       'INSERT, UPDATE, DELETE'), -- a tombstone, by the reaper
             -- An event says what it said: only where it is in the queue and in the feed changes.

@@ -537,7 +537,7 @@ CREATE TRIGGER finished_is_final AFTER UPDATE ON idempotency_keys FOR EACH ROW
     WHEN (old.finished_at IS NOT NULL AND NOT (new.answer_dropped_at IS NOT NULL AND old.answer_dropped_at IS NULL
         AND new.recovery_point = old.recovery_point AND new.lease_token = old.lease_token
         AND new.finished_at = old.finished_at) AND NOT key_only_resealed(old.*, new.*))
-    EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped, or sealed anew');
+    EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped, or encrypted anew');
 CREATE TRIGGER key_request_is_immutable AFTER UPDATE OF tenant_id, key, operation, fingerprint,
     resource_id ON idempotency_keys FOR EACH ROW
     WHEN (new.tenant_id IS DISTINCT FROM old.tenant_id OR new.key IS DISTINCT FROM old.key

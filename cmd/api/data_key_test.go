@@ -190,8 +190,8 @@ func TestDataKeyIsReplaced(t *testing.T) {
 	w.Until("it says so", func() bool {
 		return strings.Contains(second.Log(), "stored until a minute ago are encrypted with the first key of DATA_KEY")
 	})
-	require.Positive(t, second.Metric("payonce_resealed_total"))
-	require.Zero(t, second.Metric("payonce_reseal_unreadable"))
+	require.Positive(t, second.Metric("payonce_reencrypted_total"))
+	require.Zero(t, second.Metric("payonce_reencryption_unreadable"))
 	same := func(p *world.Process) {
 		t.Helper()
 		for key, was := range map[string]world.Answer{"paid": paid, "declined": declined} {

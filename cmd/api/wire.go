@@ -201,14 +201,14 @@ func (s *service) wireResealer() {
 		return
 	}
 	r := postgres.NewResealer(s.pool, s.log)
-	s.loops = append(s.loops, loop{name: "reseal", every: resealEvery, runOnce: r.RunOnce})
+	s.loops = append(s.loops, loop{name: "re-encryption", every: resealEvery, runOnce: r.RunOnce})
 	f := promauto.With(s.metrics)
-	f.NewCounterFunc(prometheus.CounterOpts{Name: "payonce_resealed_total",
+	f.NewCounterFunc(prometheus.CounterOpts{Name: "payonce_reencrypted_total",
 		Help: "Stored values that this process has encrypted with the first key of DATA_KEY, and that were plain or encrypted with another."},
 		r.Resealed)
-	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_reseal_unreadable",
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_reencryption_unreadable",
 		Help: "Stored values that this process could not decrypt, and so not encrypt anew."}, r.Unreadable)
-	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_reseal_settled_seconds",
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_reencryption_settled_seconds",
 		Help: "Seconds since this process has last found a value that was not encrypted with the first key of DATA_KEY; 0 until it has looked at all."},
 		r.Settled)
 }

@@ -117,7 +117,7 @@ CREATE TRIGGER finished_is_final AFTER UPDATE ON idempotency_keys FOR EACH ROW
         AND (NEW.recovery_point, NEW.lease_token, NEW.finished_at)
           = (OLD.recovery_point, OLD.lease_token, OLD.finished_at))
         AND NOT key_only_resealed(OLD, NEW))
-    EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped, or sealed anew');
+    EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped, or encrypted anew');
 CREATE TRIGGER key_request_is_immutable AFTER UPDATE OF tenant_id, key, operation, fingerprint, resource_id
     ON idempotency_keys FOR EACH ROW
     WHEN ((NEW.tenant_id, NEW.key, NEW.operation, NEW.fingerprint, NEW.resource_id)

@@ -121,7 +121,7 @@ func (r *Resealer) RunOnce(ctx context.Context) (int, error) {
 	case !more && r.settled.Load() == 0:
 		r.settled.Store(time.Now().Unix())
 		r.log.Info("all values that were stored until a minute ago are encrypted with the first key of DATA_KEY",
-			"key_id", r.pool.box.KeyIDs()[0], "resealed", r.resealed.Load())
+			"key_id", r.pool.box.KeyIDs()[0], "reencrypted", r.resealed.Load())
 	}
 	if !answers.more && answersErr == nil && r.ended.IsZero() {
 		r.ended = time.Now()
