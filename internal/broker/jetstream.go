@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,15 +77,17 @@ func openNATS(brokerURL string, o Options) (*jetStream, error) {
 	if err != nil || ackWait < 500*time.Millisecond || ackWait > time.Minute {
 		return nil, errors.New("ack_wait must be a duration from 500ms to 1m")
 	}
+	dialer := natsDialer{secure: rest.Scheme == "tls"}
 	for i, host := range list {
+		dialer.hosts = append(dialer.hosts, (&url.URL{Host: host}).Hostname())
 		list[i] = rest.Scheme + "://" + host
 	}
-	var auth []nats.Option
+	options := []nats.Option{nats.SetCustomDialer(dialer), nats.SkipHostLookup()} // names are for certificates
 	if rest.User != nil {
 		password, _ := rest.User.Password()
-		auth = append(auth, nats.UserInfo(rest.User.Username(), password))
+		options = append(options, nats.UserInfo(rest.User.Username(), password))
 	}
-	return connect(strings.Join(list, ","), replicas, ackWait, o.Log, auth...)
+	return connect(strings.Join(list, ","), replicas, ackWait, o.Log, options...)
 }
 
 func connect(

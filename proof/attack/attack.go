@@ -20,7 +20,7 @@ var attacks = []attack{
 	authorizationForms, keysOfOthers,
 	tenancyByRoute, tenancyByList, tenancyByBody,
 	forgedWebhooks, replayedWebhook, brokerForgery,
-	internalAddresses, hostileAnswers, hostileProvider,
+	internalAddresses, hostileAnswers, hostileProvider, hostileBroker,
 	malformedBodies, malformedKeys, cardNumbers, hostilePaths,
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,
