@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,8 +47,17 @@ func TestReasonsOfRefusals(t *testing.T) {
 
 	t.Log("a flood of made-up keys")
 	lookups := s.auth.lookups
-	lookups.turns, lookups.waiting = []netip.Prefix{own}, keyQueueMax
-	lookups.unknown[own] = make([]*keyLookup, keyQueueMax)
+	require.Eventually(t, func() bool {
+		lookups.mu.Lock()
+		defer lookups.mu.Unlock()
+		if lookups.busy > 0 { // It has not seen yet that no other key waits.
+			return false
+		}
+		lookups.busy = keyLanes // so that no key is looked up from here on
+		lookups.turns, lookups.waiting = []netip.Prefix{own}, keyQueueMax
+		lookups.unknown[own] = make([]*keyLookup, keyQueueMax)
+		return true
+	}, 10*time.Second, time.Millisecond)
 	counts(reasonAnonymous, http.StatusServiceUnavailable, get(madeUp))
 
 	t.Log("floods of unsigned bodies, of clients without a key, and of one tenant")
