@@ -96,11 +96,4 @@ BEGIN
     EXECUTE format('ALTER FUNCTION erase_customer SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
     REVOKE ALL ON FUNCTION erase_customer FROM PUBLIC;
     GRANT EXECUTE ON FUNCTION erase_customer TO payonce_service;
-
-    -- Of events the service deletes what is published and a day old: its retention is longer.
-    IF NOT EXISTS (SELECT FROM pg_policies
-                   WHERE schemaname = current_schema() AND policyname = 'only_old_events_are_deleted') THEN
-        CREATE POLICY only_old_events_are_deleted ON outbox_events AS RESTRICTIVE FOR DELETE TO payonce_service
-            USING (published_at < clock_timestamp() - interval '1 day');
-    END IF;
 END $$;

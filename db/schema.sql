@@ -353,6 +353,18 @@ BEGIN
     RETURN NULL;
 END $function$;
 
+CREATE FUNCTION refuse_unless_owner()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER') THEN
+        RAISE EXCEPTION '%', TG_ARGV[0]
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
+    END IF;
+    RETURN NULL;
+END $function$;
+
 CREATE FUNCTION refuse_write()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -586,6 +598,15 @@ CREATE TRIGGER event_is_immutable AFTER UPDATE ON outbox_events FOR EACH ROW
         OR new.created_at IS DISTINCT FROM old.created_at OR old."position" IS NOT NULL
         AND new."position" IS DISTINCT FROM old."position")
     EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');
+CREATE TRIGGER only_old_events_are_deleted AFTER DELETE ON outbox_events FOR EACH ROW
+    WHEN (old.created_at > (clock_timestamp() - '1 day'::interval)
+        OR old.published_at > (clock_timestamp() - '1 day'::interval))
+    EXECUTE FUNCTION refuse_unless_owner('an event is kept for a day after it was written and published');
+CREATE TRIGGER published_at_is_now AFTER UPDATE OF published_at ON outbox_events FOR EACH ROW
+    WHEN (new.published_at IS DISTINCT FROM old.published_at
+        AND (new.published_at < (clock_timestamp() - '00:01:00'::interval)
+        OR new.published_at > (clock_timestamp() + '00:01:00'::interval)))
+    EXECUTE FUNCTION refuse_unless_owner('an event is published now, or not at all');
 CREATE TRIGGER unpublished_is_never_deleted AFTER DELETE ON outbox_events FOR EACH ROW
     WHEN (old.published_at IS NULL)
     EXECUTE FUNCTION refuse_write('an unpublished event may not be deleted');

@@ -65,6 +65,30 @@ CREATE TRIGGER unpublished_is_never_deleted AFTER DELETE ON outbox_events FOR EA
     WHEN (OLD.published_at IS NULL)
     EXECUTE FUNCTION refuse_write('an unpublished event may not be deleted');
 
+-- +goose StatementBegin
+-- Refuses the write of a role that does not own the table. The owner could disable the trigger.
+CREATE FUNCTION refuse_unless_owner() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER') THEN
+        RAISE EXCEPTION '%', TG_ARGV[0]
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- How long an event is kept does not depend on what the service says of it: published_at is the time at which it is
+-- set, or is cleared for a replay, and an event is deleted when it was written and published more than a day ago. The
+-- reaper's retention is longer.
+CREATE TRIGGER published_at_is_now AFTER UPDATE OF published_at ON outbox_events FOR EACH ROW
+    WHEN (NEW.published_at IS DISTINCT FROM OLD.published_at AND NEW.published_at
+        NOT BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp() + interval '1 minute')
+    EXECUTE FUNCTION refuse_unless_owner('an event is published now, or not at all');
+CREATE TRIGGER only_old_events_are_deleted AFTER DELETE ON outbox_events FOR EACH ROW
+    WHEN (OLD.created_at > clock_timestamp() - interval '1 day'
+        OR OLD.published_at > clock_timestamp() - interval '1 day')
+    EXECUTE FUNCTION refuse_unless_owner('an event is kept for a day after it was written and published');
+
 -- The batches that relays are sending. A relay inserts the row, and deletes it in the transaction that marks the events
 -- as published. If its process exits before, the row stays, and the next relay deletes it once it has expired: the id
 -- is the fencing token. So an event costs no write before it is published.
@@ -90,4 +114,5 @@ CREATE TABLE event_feeds (
 DROP TABLE event_feeds;
 DROP TABLE outbox_leases;
 DROP TABLE outbox_events;
+DROP FUNCTION refuse_unless_owner;
 DROP FUNCTION without_customer;

@@ -12,6 +12,15 @@ var coreCatalogue = cataloguePart{rows: coreRows, entries: slices.Concat(
 	inboxEntries, reconciliationEntries, erasureEntries,
 )}
 
+// asService makes the writes that follow those of the service's role, for the tenant of the rows.
+const asService = "SET LOCAL ROLE payonce_service; SET LOCAL payonce.tenants = 'ten'"
+
+// publishedEvent inserts an event that was written and published so long ago.
+func publishedEvent(written, published string) string {
+	return fmt.Sprintf(`INSERT INTO outbox_events (position, created_at, published_at)
+		VALUES (9, now() - interval '%s', now() - interval '%s'); `, written, published)
+}
+
 const coreRows = `
 ALTER TABLE tenants ALTER id SET DEFAULT 'new', ALTER name SET DEFAULT 'a shop',
 	ALTER fingerprint_secret SET DEFAULT repeat('s', 32)::bytea;
@@ -445,6 +454,26 @@ var outboxEntries = []entry{
 		table: "outbox_events", name: "unpublished_is_never_deleted", rule: "an event is deleted after it was published",
 		refused:  []string{`DELETE FROM outbox_events WHERE aggregate_id = 'ord' AND version = 2`},
 		accepted: []string{`DELETE FROM outbox_events WHERE aggregate_id = 'ord' AND version = 1`},
+	},
+	{
+		table: "outbox_events", name: "published_at_is_now", rule: "an event is published now, or made unpublished",
+		refused: setEach(asService+"; UPDATE outbox_events", "aggregate_id = 'ord' AND version IN (1, 2)",
+			"published_at = now() - interval '2 minutes'", "published_at = now() + interval '2 minutes'"),
+		accepted: append(setEach(asService+"; UPDATE outbox_events", "aggregate_id = 'ord' AND version IN (1, 2)",
+			"published_at = now()", "published_at = NULL", "published_at = published_at"),
+			`UPDATE outbox_events SET published_at = '2026-01-01' WHERE version = 1`), // by the owner
+	},
+	{
+		table: "outbox_events", name: "only_old_events_are_deleted",
+		rule: "an event is deleted a day after it was written and published",
+		refused: []string{
+			publishedEvent("23 hours", "25 hours") + asService + `; DELETE FROM outbox_events WHERE aggregate_id = 'new'`,
+			publishedEvent("25 hours", "23 hours") + asService + `; DELETE FROM outbox_events WHERE aggregate_id = 'new'`,
+		},
+		accepted: []string{
+			publishedEvent("25 hours", "25 hours") + asService + `; DELETE FROM outbox_events WHERE aggregate_id = 'new'`,
+			`DELETE FROM outbox_events WHERE aggregate_id = 'ord' AND version = 1`, // by the owner
+		},
 	},
 	{
 		table: "event_feeds", name: "event_feeds_pkey", rule: "a tenant has one feed",

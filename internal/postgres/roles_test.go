@@ -123,9 +123,7 @@ func TestRolesAreRefused(t *testing.T) {
 		require.NoError(t, err)
 		for _, sql := range writes {
 			_, err := conn.Exec(t.Context(), sql)
-			var refused *pgconn.PgError
-			require.ErrorAs(t, err, &refused, sql)
-			require.Equal(t, permissionDenied, refused.Code, sql)
+			requirePermissionDenied(t, err, sql)
 		}
 		_, err = conn.Exec(t.Context(), "SELECT * FROM orders, payments, tenants")
 		require.NoError(t, err, role)
@@ -148,20 +146,45 @@ func TestOwnsTables(t *testing.T) {
 	require.Empty(t, nothing)
 }
 
-// TestServiceDeletesOnlyOldEvents: the reaper's retention is longer than a day.
+// TestServiceDeletesOnlyOldEvents: those that were written and published more than a day ago, by times that the service
+// cannot set. The reaper's retention is longer.
 func TestServiceDeletesOnlyOldEvents(t *testing.T) {
 	t.Parallel()
 	url := dbtest.URL(t)
 	admin, service := connect(t, url), connect(t, devpg.As(url, "payonce_service"))
-	for i, published := range []string{"NULL", "now()", "now() - interval '23 hours'", "now() - interval '25 hours'"} {
+	for i, event := range [][2]string{
+		{"stuck", "now() - interval '2 days', NULL"},
+		{"fresh", "now(), now()"},
+		{"late", "now() - interval '2 days', now() - interval '23 hours'"},
+		{"oldest", "now() - interval '25 hours', now() - interval '25 hours'"},
+	} {
 		_, err := admin.Exec(t.Context(), fmt.Sprintf(`
-			INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, published_at)
-			VALUES ('ten_1', 'ord_1', %d, 'order.canceled', '{}', %[1]d, %s)`, i+1, published))
+			INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, created_at, published_at)
+			VALUES ('ten_1', '%s', 1, 'order.canceled', '{}', %d, %s)`, event[0], i+1, event[1]))
 		require.NoError(t, err)
 	}
-	_, err := service.Exec(t.Context(), "SET payonce.tenants = 'ten_1'")
+	_, err := service.Exec(t.Context(), "SET payonce.tenants = '*'")
 	require.NoError(t, err)
-	done, err := service.Exec(t.Context(), "DELETE FROM outbox_events")
+	for _, event := range []string{"stuck", "fresh", "late"} {
+		of := " WHERE aggregate_id = '" + event + "'"
+		for _, published := range []string{"'2020-01-01'", "'-infinity'", "created_at - interval '2 days'", "'infinity'"} {
+			_, err := service.Exec(t.Context(), "UPDATE outbox_events SET published_at = "+published+of)
+			require.True(t, postgres.Violates(err, "published_at_is_now"), "%s %s: %v", event, published, err)
+		}
+		for _, step := range []string{
+			"SELECT", "UPDATE outbox_events SET published_at = NULL" + of, // as a replay does
+			"UPDATE outbox_events SET published_at = clock_timestamp()" + of, // as the relay does
+		} {
+			_, err := service.Exec(t.Context(), step)
+			require.NoError(t, err, event)
+			_, err = service.Exec(t.Context(), "DELETE FROM outbox_events"+of)
+			require.True(t, postgres.Violates(err, "only_old_events_are_deleted") ||
+				postgres.Violates(err, "unpublished_is_never_deleted"), "%s after %s: %v", event, step, err)
+		}
+		_, err := service.Exec(t.Context(), "UPDATE outbox_events SET created_at = '2020-01-01'"+of)
+		requirePermissionDenied(t, err)
+	}
+	done, err := service.Exec(t.Context(), "DELETE FROM outbox_events WHERE aggregate_id = 'oldest'")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, done.RowsAffected())
 }
@@ -280,6 +303,13 @@ func TestScopeCommits(t *testing.T) {
 	require.NoError(t, pool.DB().QueryRow(ctx, "INSERT INTO late VALUES (1) RETURNING id").Scan(&id))
 	require.ErrorIs(t, pool.DB().QueryRow(ctx, "SELECT id FROM late WHERE id = 2").Scan(&id), pgx.ErrNoRows)
 	require.Zero(t, pool.Stat().InUse, "each connection was given back")
+}
+
+func requirePermissionDenied(t *testing.T, err error, of ...any) {
+	t.Helper()
+	var refused *pgconn.PgError
+	require.ErrorAs(t, err, &refused, of...)
+	require.Equal(t, permissionDenied, refused.Code, of...)
 }
 
 func openAs(t *testing.T, url string) *postgres.Pool {
