@@ -39,6 +39,9 @@ func tenantEraseCustomer(ctx context.Context, cli cli, args []string) error {
 	if len(given) != 2 || given[1] == "" {
 		return errUsage
 	}
+	if err := checkText("-by", *actor); err != nil {
+		return err
+	}
 	err := withTenant(ctx, cli, given[:1], func(pool *postgres.Pool, tenantID string) error {
 		stored, err := pool.ErasureSecret(ctx, tenantID)
 		if err != nil {

@@ -50,6 +50,9 @@ func notifyTenant(ctx context.Context, cli cli, args []string) error {
 		return errUsage
 	}
 	tenantID, url := args[0], args[1]
+	if err := checkText("the URL", url); err != nil {
+		return err
+	}
 	e := environment{getenv: cli.getenv}
 	private := e.boolean("NOTIFY_PRIVATE_ADDRESSES", false)
 	if e.err != nil {

@@ -45,6 +45,9 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 	if len(args) != 1 || args[0] == "" {
 		return errUsage
 	}
+	if err := checkText("the name", args[0]); err != nil {
+		return err
+	}
 	secret := make([]byte, 32) // of the fingerprints: requests of two tenants never have the same one
 	_, _ = rand.Read(secret)   // never fails
 	id := ids.New(ids.Tenant)
@@ -137,8 +140,11 @@ func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
 		func(s string) (err error) { key.ExpiresIn, err = parseLifetime(s); return err })
 	flags.BoolVar(&key.ReadOnly, "read-only", false, "the key may send GET only")
 	tenantID, ok := oneArgument(flags, args)
-	if !ok || utf8.RuneCountInString(key.Name) > 100 || !utf8.ValidString(key.Name) {
+	if !ok || utf8.RuneCountInString(key.Name) > 100 {
 		return errUsage
+	}
+	if err := checkText("the name", key.Name); err != nil {
+		return err
 	}
 	return withTenant(ctx, cli, []string{tenantID}, func(pool *postgres.Pool, tenantID string) error {
 		key.TenantID = tenantID
@@ -221,9 +227,8 @@ func utc(t *time.Time) *time.Time {
 
 // printLines prints one JSON object a line.
 func printLines[T any](w io.Writer, list []T, line func(T) any) error {
-	out := json.NewEncoder(w)
 	for _, item := range list {
-		if err := out.Encode(line(item)); err != nil {
+		if err := printJSON(w, line(item)); err != nil {
 			return err
 		}
 	}

@@ -100,6 +100,38 @@ func TestTenantsAndTheirKeys(t *testing.T) {
 	}
 }
 
+// TestCommandsStoreNoCardNumber: what a command would store, and a terminal show later, is refused before it is.
+func TestCommandsStoreNoCardNumber(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	const card, controls = "4242 4242 4242 4242", "a\u009b2Jb\u202ec"
+	for _, text := range []string{card, controls} {
+		for _, args := range [][]string{
+			{"create", text},
+			{"key", "create", w.Tenant.ID, "-name", text},
+			{"erase-customer", w.Tenant.ID, "ada", "-by", text},
+			{"notify", w.Tenant.ID, "https://93.184.216.34/hook?for=" + text}, // part: webhooks
+		} {
+			cmd := w.Command(append([]string{"tenant"}, args...))
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			out, err := cmd.Output()
+			require.Error(t, err, args)
+			require.Empty(t, out)
+			require.Regexp(t, "^api: .* must (not contain a card number|consist of printable characters)\n$", errs.String())
+		}
+	}
+	require.Equal(t, 1, w.Count("SELECT count(*) FROM tenants"))
+	require.Equal(t, 1, w.Count("SELECT count(*) FROM api_keys"))
+	require.Zero(t, w.Count("SELECT count(*) FROM webhook_endpoints")) // part: webhooks
+
+	// Names that are stored already, by whatever, do no harm.
+	w.Exec("UPDATE api_keys SET name = '" + controls + "'")
+	out, err := w.Command([]string{"tenant", "key", "list", w.Tenant.ID}).Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), `a\u009b2Jb\u202ec`)
+}
+
 func TestLifetime(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"90d": 90 * 24 * time.Hour, "12h": 12 * time.Hour, "1s": time.Second} {

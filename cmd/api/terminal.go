@@ -6,6 +6,9 @@ import (
 	"io"
 	"strings"
 	"unicode"
+	"unicode/utf8"
+
+	"example.com/payonce/internal/cards"
 )
 
 // forTerminal is text from outside as a terminal may show it. A tenant or a customer chooses metadata and references,
@@ -55,4 +58,15 @@ func printJSON(w io.Writer, v any) error {
 	}
 	_, err = fmt.Fprintln(w, b.String())
 	return err
+}
+
+// checkText refuses text that a command would store: a card number, or what a terminal would not print as it is.
+func checkText(what, text string) error {
+	switch {
+	case cards.NumberIn(text):
+		return fmt.Errorf("%s must not contain a card number", what)
+	case strings.IndexFunc(text, unprintable) >= 0 || !utf8.ValidString(text):
+		return fmt.Errorf("%s must consist of printable characters", what)
+	}
+	return nil
 }

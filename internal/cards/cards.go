@@ -5,43 +5,49 @@
 // Luhn's check alone would not do: of all numbers one in ten passes it, also of the
 // timestamps, article numbers and ids that an honest client sends. What is refused looks
 // like a card in each of four ways: its length and first digits are those of a brand,
-// Luhn's check passes, its digits stand together or in the groups that are printed on
-// cards, and they are no part of an identifier that mixes letters and digits.
+// Luhn's check passes, its digits stand together, in the groups that are printed on cards
+// or alone in the text, and they are no part of an identifier that mixes letters and digits.
 package cards
 
 import (
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // NumberIn reports whether a text contains what looks like the number of a card. It does
-// not see one whose digits are in an unusual script, in other groups, or in several fields.
+// not see one whose digits are in an unusual script, in odd groups among other words, or in several fields.
 func NumberIn(text string) bool {
 	if !Possible(text) {
 		return false
 	}
 	var (
-		groups  []string // of digits, with no more than a separator between them
-		between int      // bytes since the last group
+		groups  []group                      // with no more than a separator between them
+		all     = make([]group, 0, aloneMax) // of the text, while it has nothing but digits and separators; then nil
+		between int                          // characters since the last group
 	)
 	for i := 0; i < len(text); {
 		if !alphanumeric(text[i]) {
-			size := separator(text[i:])
-			if between += size; size == 0 || between > separatorsMax {
+			r, size := utf8.DecodeRuneInString(text[i:])
+			letter := unicode.IsLetter(r) || unicode.IsDigit(r)
+			if between++; letter || between > separatorsMax {
 				groups = nil
 			}
-			i += max(size, 1)
+			if letter {
+				all = nil
+			}
+			i += size
 			continue
 		}
 		word := wordOf(text[i:])
 		digits, before, after := onlyDigits(word)
-		if i > 0 && text[i-1] == '+' { // A telephone number has up to fifteen digits.
-			digits = ""
-		}
+		g := group{digits, i > 0 && text[i-1] == '+'}
 		if digits == "" || before {
 			groups = nil
 		}
-		groups = append(groups, digits)
+		groups = append(groups, g)
 		for from := max(0, len(groups)-groupsMax); from < len(groups); from++ {
 			if isCard(groups[from:]) {
 				return true
@@ -50,18 +56,49 @@ func NumberIn(text string) bool {
 		if digits == "" || after {
 			groups = nil
 		}
+		if digits != word || len(all) == aloneMax {
+			all = nil
+		}
+		if all != nil {
+			all = append(all, g)
+		}
 		between = 0
 		i += len(word)
 	}
-	return false
+	return aloneIsCard(all)
+}
+
+// NumberInID reports whether an id, of letters and digits as others make them up, contains the number of a card, also
+// one with letters beside it. Of ids of base 62 none does by chance; of hashes in hexadecimal one in three thousand would.
+func NumberInID(id string) bool {
+	for i := 0; i < len(id); {
+		n := 0
+		for i+n < len(id) && digit(id[i+n]) {
+			n++
+		}
+		if IsNumber(id[i : i+n]) {
+			return true
+		}
+		i += max(n, 1)
+	}
+	return NumberIn(id)
 }
 
 const (
 	lengthMin     = 13
 	lengthMax     = 19
 	groupsMax     = 5 // 4242 4242 4242 4242 424
-	separatorsMax = 3 // bytes between two groups, such as " - "
+	aloneMax      = 4 // groups of a number that is the whole text, 4242 42424242 4242
+	aloneLength   = 3 // digits that each of them has
+	separatorsMax = 3 // characters between two groups, such as " - "
+	phoneMax      = 15
 )
+
+// group is digits that stand together.
+type group struct {
+	digits string
+	plus   bool // They have a plus before them, as telephone numbers do, of up to fifteen digits (E.164).
+}
 
 // Possible is a fast check for texts of which most contain no long number: whatever
 // contains a card number has as many digits with no letter and no quote between them.
@@ -80,19 +117,6 @@ func Possible[T string | []byte](text T) bool {
 		}
 	}
 	return false
-}
-
-// separators stand between groups: what people type, and what word processors make of it.
-var separators = []string{" ", "-", ".", "_", "/", "\u00a0", "\u2009", "\u202f", "\u2010", "\u2011", "\u2012", "\u2013"}
-
-// separator is the length of the separator that the text begins with, or 0.
-func separator(text string) int {
-	for _, s := range separators {
-		if strings.HasPrefix(text, s) {
-			return len(s)
-		}
-	}
-	return 0
 }
 
 func alphanumeric(b byte) bool { return digit(b) || b|0x20 >= 'a' && b|0x20 <= 'z' }
@@ -131,32 +155,51 @@ func onlyDigits(word string) (digits string, before, after bool) {
 var layouts = []string{
 	"4-4-4-4", "4-4-4-4-3", // most brands
 	"4-6-5", "4-6-4", // American Express, Diners Club
+	"4-4-4-3", "4-4-4-2", // the same, as they are typed
 	"6-13", "4-3-3-3", // UnionPay, old Visa cards
 }
 
-func isCard(groups []string) bool {
-	if len(groups) == 1 {
-		return IsNumber(groups[0])
+func isCard(groups []group) bool {
+	number, layout := join(groups)
+	if len(groups) > 1 && !slices.Contains(layouts, layout) {
+		return false
 	}
-	var layout, number strings.Builder
-	total := 0
-	for i, g := range groups {
-		total += len(g)
-		if len(g) > lengthMin || total > lengthMax {
+	return isNumber(number, groups[0].plus)
+}
+
+func isNumber(digits string, plus bool) bool {
+	return IsNumber(digits) && (!plus || len(digits) > phoneMax)
+}
+
+// aloneIsCard reports whether the groups of a text that has nothing else are a card, whatever their lengths are. Many
+// or short ones are a list: sizes, prices.
+func aloneIsCard(groups []group) bool {
+	if len(groups) == 0 {
+		return false
+	}
+	for _, g := range groups {
+		if len(g.digits) < aloneLength {
 			return false
 		}
+	}
+	number, _ := join(groups)
+	return isNumber(number, groups[0].plus)
+}
+
+// join returns the digits of the groups, and their lengths, 4-4-4-4. Of too many digits it returns nothing.
+func join(groups []group) (number, layout string) {
+	var digits, lengths strings.Builder
+	for i, g := range groups {
+		if digits.Len()+len(g.digits) > lengthMax {
+			return "", ""
+		}
 		if i > 0 {
-			layout.WriteByte('-')
+			lengths.WriteByte('-')
 		}
-		layout.WriteString(strconv.Itoa(len(g)))
-		number.WriteString(g)
+		lengths.WriteString(strconv.Itoa(len(g.digits)))
+		digits.WriteString(g.digits)
 	}
-	for _, l := range layouts {
-		if l == layout.String() {
-			return IsNumber(number.String())
-		}
-	}
-	return false
+	return digits.String(), lengths.String()
 }
 
 // brands are the numbers that are issued: first digits from..to, and how many there are.
@@ -180,6 +223,11 @@ var brands = []struct {
 	{"JCB", "3528", "3589", []int{16}}, // Numbers of 19 digits are possible, but some networks' ids begin so.
 	{"UnionPay", "62", "62", []int{16, 17, 18, 19}},
 	{"UnionPay", "81", "81", []int{16, 17, 18, 19}},
+	{"Mir", "2200", "2204", []int{16}},
+	{"Troy", "9792", "9792", []int{16}},
+	{"Verve", "506099", "506198", []int{16, 18, 19}},
+	{"RuPay", "508500", "508999", []int{16}},
+	{"RuPay", "606985", "608500", []int{16}},
 	{"Maestro", "5018", "5018", []int{13, 14, 15, 16, 17, 18, 19}},
 	{"Maestro", "5020", "5020", []int{13, 14, 15, 16, 17, 18, 19}},
 	{"Maestro", "5038", "5038", []int{13, 14, 15, 16, 17, 18, 19}},

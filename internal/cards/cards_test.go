@@ -30,6 +30,7 @@ var stripesTestCards = []string{
 	"4000050360000001", "5555050360000080", // eftpos
 	"4000000000000002", "4000000000009995", "4000002500003155", "4000000000000259",
 	"4222222222222", "30569309025904",
+	"2200000000000053", "9792000000000003", "5060990000000008", "5085000000000007", // Mir, Troy, Verve, RuPay
 }
 
 func TestCardNumbersAreFound(t *testing.T) {
@@ -48,7 +49,9 @@ func TestCardNumbersAreFound(t *testing.T) {
 		"4242\u00a04242\u00a04242\u00a04242", "4242_4242_4242_4242", "pm_4242-4242-4242-4242",
 		"order-4242-4242-4242-4242", "4242 4242 4242 4242 123", "1 4242 4242 4242 4242", "card4242 4242 4242 4242",
 		"3782 822463 10005", "3622-720627-1667", "6205 5000 0000 0000 004", "620550 0000000000004", "4222 222 222 222",
-		"4242\u20134242\u20134242\u20134242",
+		"4242\u20134242\u20134242\u20134242", "4242\t4242\n4242\u30004242", "4242,4242:4242\u20034242", "4242, 4242, 4242, 4242",
+		"4242\u200b4242\u200b4242\u200b4242", "3782-8224-6310-005", "+4242424242424242", "+4242 4242 4242 4242",
+		"42424242 42424242", "424242 4242424242", "4242-42424242-4242", " (424242) 4242424242 ",
 	} {
 		require.True(t, cards.NumberIn(text), text)
 		require.True(t, cards.Possible(text), text)
@@ -58,32 +61,46 @@ func TestCardNumbersAreFound(t *testing.T) {
 func TestWhatIsNoCardPasses(t *testing.T) {
 	t.Parallel()
 	for why, text := range map[string]string{
-		"Luhn's check fails":              "4242424242424241",
-		"no brand has this prefix":        "7777777777777771",
-		"milliseconds that pass Luhn":     "1700000000004",
-		"nanoseconds":                     "1763999999999999996",
-		"an id of a network, 19 digits":   "1993456789012345676",
-		"a German article":                "4006381000093",
-		"a German article, passes Luhn":   "4000000000006",
-		"an article's case":               "14006381333938",
-		"a telephone number":              "+4915123456783",
-		"too short":                       "424242424242",
-		"too long":                        "42424242424242424242",
-		"part of a longer number":         "004242424242424242420",
-		"part of an id":                   "a1b4242424242424242",
-		"part of a hash":                  "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b8224242424242424242c",
-		"a UUID of many digits":           "42424242-4242-4242-8242-424242424242",
-		"sizes":                           "36 38 40 42 44 46 48",
-		"prices":                          "300 200 150 100 75",
-		"a date and a time":               "2026-11-25 22:30:00.123456",
-		"a name":                          "Erika Mustermann",
-		"a card's last four":              "Visa ending in 4242",
-		"a payment method":                "pm_1MqLiJLkdIwHu7ixUEgbFdYF",
-		"four groups that have no brand":  "1234-5678-9012-3452",
-		"groups without separators' rest": "4242, 4242, 4242, 4242",
-		"empty":                           "",
+		"Luhn's check fails":             "4242424242424241",
+		"no brand has this prefix":       "7777777777777771",
+		"milliseconds that pass Luhn":    "1700000000004",
+		"nanoseconds":                    "1763999999999999996",
+		"an id of a network, 19 digits":  "1993456789012345676",
+		"a German article":               "4006381000093",
+		"a German article, passes Luhn":  "4000000000006",
+		"an article's case":              "14006381333938",
+		"a telephone number":             "+4915123456783",
+		"too short":                      "424242424242",
+		"too long":                       "42424242424242424242",
+		"part of a longer number":        "004242424242424242420",
+		"part of an id":                  "a1b4242424242424242",
+		"part of a hash":                 "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b8224242424242424242c",
+		"a UUID of many digits":          "42424242-4242-4242-8242-424242424242",
+		"sizes":                          "36 38 40 42 44 46 48",
+		"prices":                         "300 200 150 100 75",
+		"more prices, which pass Luhn":   "4000 42 4242 424244",
+		"five prices, which pass Luhn":   "400 424 424 424 4240",
+		"a date and a time":              "2026-11-25 22:30:00.123456",
+		"a name":                         "Erika Mustermann",
+		"a card's last four":             "Visa ending in 4242",
+		"a payment method":               "pm_1MqLiJLkdIwHu7ixUEgbFdYF",
+		"four groups that have no brand": "1234-5678-9012-3452",
+		"odd groups among other words":   "order 424242 4242424242",
+		"odd groups in another script":   "\u00fc 424242 4242424242",
+		"empty":                          "",
 	} {
 		require.False(t, cards.NumberIn(text), "%s: %s", why, text)
+	}
+}
+
+// TestNumberInID: an id that others make up has no digits of a card, wherever its letters are.
+func TestNumberInID(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"tok_1a4242424242424242", "a1b4242424242424242c3", "pm_4242-4242-4242-4242", "4242424242424242"} {
+		require.True(t, cards.NumberInID(id), id)
+	}
+	for _, id := range []string{"", "pm_1MqLiJLkdIwHu7ixUEgbFdYF", "a1b42424242424242424242", "a1b4242424242424241"} {
+		require.False(t, cards.NumberInID(id), id)
 	}
 }
 

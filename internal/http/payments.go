@@ -3,6 +3,7 @@ package http
 import (
 	"net/http"
 
+	"example.com/payonce/internal/cards"
 	"example.com/payonce/internal/payments"
 )
 
@@ -59,6 +60,9 @@ func paymentMethod(c *checks, method *string) string {
 	c.text("/payment_method", *method, 1, methodMax)
 	if *method != "" && !letter((*method)[0]) {
 		c.fail("/payment_method", "must be the id of a payment method, which begins with a letter; never a card number")
+	}
+	if cards.NumberInID(*method) {
+		c.fail("/payment_method", cardMessage)
 	}
 	for _, r := range *method {
 		if r <= ' ' || r > '~' {

@@ -21,6 +21,9 @@ var cardNumbers = attack{
 		bad, unknown := http.StatusBadRequest, http.StatusNotFound
 		var forms []form
 		for name, body := range map[string]string{
+			"odd groups":          `{"currency":"usd",` + items + `,"customer_reference":"` + sentCard[:6] + " " + sentCard[6:] + `"}`,
+			"tabs":                `{"currency":"usd",` + items + `,"customer_reference":"` + strings.ReplaceAll(grouped, " ", `\t`) + `"}`,
+			"a plus":              `{"currency":"usd",` + items + `,"customer_reference":"+` + sentCard + `"}`,
 			"a SKU":               `{"currency":"usd","items":[{"sku":"` + sentCard + `","quantity":1,"unit_amount":100}]}`,
 			"a reference":         `{"currency":"usd",` + items + `,"customer_reference":"paid with ` + grouped + `."}`,
 			"a value of metadata": `{"currency":"usd",` + items + `,"metadata":{"a":"` + strings.ReplaceAll(grouped, " ", "-") + `"}}`,
@@ -31,7 +34,8 @@ var cardNumbers = attack{
 		} {
 			forms = append(forms, form{name: name, method: "POST", path: "/v1/orders", body: body, want: bad})
 		}
-		for name, method := range map[string]string{"a payment method": sentCard, "an id of one": "pm_" + sentCard} {
+		for name, method := range map[string]string{"a payment method": sentCard, "an id of one": "pm_" + sentCard,
+			"letters around it": "tok_1a" + sentCard} {
 			forms = append(forms, form{name: name, method: "POST", path: "/v1/payments", want: bad,
 				body: fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, "ord_00000000000000000000000000", method)})
 		}
