@@ -8,6 +8,10 @@
 -- What each may do stands in db/rights.sql, which `api migrate` applies. The roles have no passwords here: give them
 -- theirs with ALTER ROLE … PASSWORD, or let them in by certificate. They are common to all databases of the server.
 --
+-- The policies that keep tenants apart (db/rights.sql) bind a role that has not BYPASSRLS, which is how the roles are made.
+-- Their price is a part of each payment's (docs/operations.md, Roles); ALTER ROLE payonce_service BYPASSRLS saves it for
+-- new sessions, and what the service may do stays the same. Running this again does not change that choice.
+--
 -- psql "$ADMIN_URL" -v ON_ERROR_STOP=1 -f deploy/roles.sql
 DO $$
 DECLARE
@@ -17,7 +21,7 @@ BEGIN
     FOREACH wanted IN ARRAY ARRAY['payonce_owner', 'payonce_service', 'payonce_audit'] LOOP
         IF to_regrole(wanted) IS NULL THEN
             BEGIN
-                EXECUTE format('CREATE ROLE %I LOGIN', wanted);
+                EXECUTE format('CREATE ROLE %I LOGIN NOBYPASSRLS', wanted);
             EXCEPTION WHEN duplicate_object OR unique_violation THEN -- for another database, at the same time
                 NULL;
             END;

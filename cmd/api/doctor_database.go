@@ -17,7 +17,7 @@ const (
 // database examines the server and the role of DATABASE_URL.
 func (p patient) database(ctx context.Context, d *diagnosis) {
 	afterReachable := []string{
-		"database.version", "database.primary", "database.fsync", "database.synchronous_commit", "database.rights",
+		"database.version", "database.primary", "database.fsync", "database.synchronous_commit", "database.rights", "database.row_security",
 		"database.pooler", "database.schema", "database.encryption", "clock.database",
 	}
 	pool, f, err := p.openDatabase(ctx)
@@ -31,6 +31,7 @@ func (p patient) database(ctx context.Context, d *diagnosis) {
 	server(d, f)
 	writable(d, f)
 	rights(d, f)
+	rowSecurity(d, f)
 	pooler(ctx, d, pool, f)
 	schema(ctx, d, pool, f)
 	p.encryption(ctx, d, pool, f)
@@ -118,6 +119,23 @@ func rights(d *diagnosis, f postgres.Facts) {
 		return
 	}
 	d.say(healthy, "database.rights", "the role %s may read and write what the service does", f.Role)
+}
+
+// rowSecurity says whether the policies of the tables bind the role.
+func rowSecurity(d *diagnosis, f postgres.Facts) {
+	switch {
+	case !f.Migrated:
+		d.say(warning, "database.row_security", "not known: the database is empty")
+	case f.Scoped:
+		d.say(healthy, "database.row_security", "on: a statement sees only the rows of the tenants that it names")
+	case f.Owns:
+		d.say(warning, "database.row_security", "the second wall between tenants is off, because the role %s owns the tables: "+
+			"a query that forgets its tenant shows every tenant's rows", f.Role)
+	default:
+		d.say(warning, "database.row_security", "the second wall between tenants is off, because the role %s has BYPASSRLS: a "+
+			"query that forgets its tenant shows every tenant's rows; ALTER ROLE %[1]s NOBYPASSRLS turns it on, at a price "+
+			"(docs/operations.md, Roles)", f.Role)
+	}
 }
 
 func pooler(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.Facts) {

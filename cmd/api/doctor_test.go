@@ -185,7 +185,7 @@ func TestDoctor(t *testing.T) {
 			require.Equal(t, healthy, check.Status, "%s: %s", id, check.Detail)
 		}
 		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
-		require.Len(t, found, 22)
+		require.Len(t, found, 23)
 	})
 
 	cases := []struct {
@@ -231,6 +231,12 @@ func TestDoctor(t *testing.T) {
 		}, id: "database.rights", status: bad, says: `nobody lacks 8 rights: INSERT on orders, UPDATE on idempotency_keys, `},
 		{name: "RoleThatOwnsTheTables", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
 			id: "database.rights", status: warning, says: "owns the tables"},
+		{name: "OwnerIsNotScoped", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
+			id: "database.row_security", status: warning, says: "is off, because the role"},
+		{name: "RowSecurityOff", ill: func(c *clinic) func() {
+			c.exec("ALTER ROLE payonce_service BYPASSRLS")
+			return func() { c.exec("ALTER ROLE payonce_service NOBYPASSRLS") }
+		}, id: "database.row_security", status: warning, says: "the second wall between tenants is off, because the role payonce_service has BYPASSRLS"},
 		{name: "SchemaEmpty", ill: func(c *clinic) func() {
 			c.exec("CREATE DATABASE empty")
 			u, err := url.Parse(c.server.URL)
@@ -513,7 +519,7 @@ func TestDoctorCommand(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&report))
 	require.True(t, report.OK)
-	require.Len(t, report.Checks, 22)
+	require.Len(t, report.Checks, 23)
 	require.Equal(t, "settings", report.Checks[0].ID)
 	require.Equal(t, "ok", report.Checks[0].Status)
 
@@ -584,7 +590,7 @@ func TestDoctorIsBounded(t *testing.T) {
 	for _, id := range []string{"database.reachable", "stripe.reachable", "broker.reachable"} {
 		require.Equal(t, bad, found[id], id)
 	}
-	require.Len(t, report.Checks, 22)
+	require.Len(t, report.Checks, 23)
 }
 
 // TestDoctorEscapesWhatCameFromOutside: Stripe and proxies choose the text of errors.

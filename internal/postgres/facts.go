@@ -23,6 +23,7 @@ type Facts struct {
 	// is the schema's matter, not the role's.
 	Lacks    []string
 	Owns     bool // it has the rights of the tables' owner (OwnsTables)
+	Scoped   bool // policies bind it: a statement sees only the rows of the tenants that it names
 	Migrated bool // there is a table of migrations
 	Pooled   bool // a pooler accepted the connection
 
@@ -37,7 +38,8 @@ SELECT current_setting('server_version_num')::int / 10000, current_setting('serv
     current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on',
     current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'), current_user::text, clock_timestamp(),
     to_regclass('goose_db_version') IS NOT NULL,
-    coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = to_regclass('tenants')), false)`
+    coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = to_regclass('tenants')), false),
+    coalesce((SELECT row_security_active(c.oid) FROM pg_class c WHERE c.oid = to_regclass('tenants')), false)`
 
 	// An UPDATE may be allowed for some columns only.
 	factsOfRights = `-- FactsOfRights
@@ -71,7 +73,7 @@ func (p *Pool) Facts(ctx context.Context) (f Facts, err error) {
 	f.Asked = time.Now()
 	err = conn.QueryRow(ctx, factsOfServer, pgx.QueryExecModeExec).Scan(&f.Version, &f.FullVersion, &f.InRecovery,
 		&f.ReadOnly, &f.Fsync, &f.FullPageWrites, &f.SynchronousCommit, &f.Role, &f.Now, &f.Migrated,
-		&f.Owns)
+		&f.Owns, &f.Scoped)
 	f.Answered = time.Now()
 	if err != nil {
 		return f, fmt.Errorf("read the server's settings: %w", err)

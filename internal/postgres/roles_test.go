@@ -2,8 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -83,7 +85,7 @@ func TestServiceOwnsNothing(t *testing.T) {
 func TestRolesAreRefused(t *testing.T) {
 	t.Parallel()
 	url := dbtest.URL(t)
-	for role, writes := range map[string][]string{
+	refused := map[string][]string{
 		"payonce_service": {
 			"ALTER TABLE payments DISABLE TRIGGER ALL",
 			"ALTER TABLE payments NO FORCE ROW LEVEL SECURITY",
@@ -117,7 +119,10 @@ func TestRolesAreRefused(t *testing.T) {
 			"TRUNCATE orders",
 			"SELECT erase_customer('ten_1', 'ada', sha256(''), '', '{}', '{}', now())",
 		},
-	} {
+	}
+	bypassing := bypassingRole(t, url)
+	refused[bypassing] = refused["payonce_service"]
+	for role, writes := range refused {
 		conn := connect(t, devpg.As(url, role))
 		_, err := conn.Exec(t.Context(), "SET payonce.tenants = '*'") // the policies would refuse some of them, too
 		require.NoError(t, err)
@@ -151,7 +156,14 @@ func TestOwnsTables(t *testing.T) {
 func TestServiceDeletesOnlyOldEvents(t *testing.T) {
 	t.Parallel()
 	url := dbtest.URL(t)
-	admin, service := connect(t, url), connect(t, devpg.As(url, "payonce_service"))
+	for name, role := range map[string]string{"RowSecurity": "payonce_service", "BypassRLS": bypassingRole(t, url)} {
+		t.Run(name, func(t *testing.T) { deletesOnlyOldEvents(t, url, role) })
+	}
+}
+
+func deletesOnlyOldEvents(t *testing.T, url, role string) {
+	t.Helper()
+	admin, service := connect(t, url), connect(t, devpg.As(url, role))
 	for i, event := range [][2]string{
 		{"stuck", "now() - interval '2 days', NULL"},
 		{"fresh", "now(), now()"},
@@ -183,6 +195,8 @@ func TestServiceDeletesOnlyOldEvents(t *testing.T) {
 		}
 		_, err := service.Exec(t.Context(), "UPDATE outbox_events SET created_at = '2020-01-01'"+of)
 		requirePermissionDenied(t, err)
+		_, err = admin.Exec(t.Context(), "UPDATE outbox_events SET published_at = now()"+of+"; DELETE FROM outbox_events"+of)
+		require.NoError(t, err, "the owner may")
 	}
 	done, err := service.Exec(t.Context(), "DELETE FROM outbox_events WHERE aggregate_id = 'oldest'")
 	require.NoError(t, err)
@@ -278,6 +292,32 @@ func TestScope(t *testing.T) {
 	require.Panics(t, func() { postgres.ForAllTenants(t.Context(), "") }, "who works for all says so")
 }
 
+// TestRowSecurityIsAChoice: without it the service works, and statements see what their own WHERE says.
+func TestRowSecurityIsAChoice(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	for role, scoped := range map[string]bool{"payonce_service": true, bypassingRole(t, url): false, "payonce_owner": false} {
+		pool := openAs(t, devpg.As(url, role))
+		facts, err := pool.Facts(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, scoped, facts.Scoped, role)
+		require.Equal(t, role == "payonce_owner", facts.Owns, role)
+		require.Empty(t, facts.Lacks, role)
+
+		ctx := postgres.ForTenant(t.Context(), "ten_1")
+		write := fmt.Sprintf("INSERT INTO event_feeds (tenant_id) VALUES ('%.20s')", "ten_2"+role)
+		_, err = pool.DB().Exec(ctx, write)
+		if scoped {
+			require.ErrorContains(t, err, "row-level security")
+			continue
+		}
+		require.NoError(t, err, role)
+		done, err := pool.DB().Exec(ctx, "UPDATE event_feeds SET last_position = 1")
+		require.NoError(t, err, role)
+		require.Positive(t, done.RowsAffected(), role)
+	}
+}
+
 // TestScopeCommits: the statement and its scope are one transaction, whose COMMIT comes after the last row. A row that
 // is refused then is not reported as written.
 func TestScopeCommits(t *testing.T) {
@@ -303,6 +343,24 @@ func TestScopeCommits(t *testing.T) {
 	require.NoError(t, pool.DB().QueryRow(ctx, "INSERT INTO late VALUES (1) RETURNING id").Scan(&id))
 	require.ErrorIs(t, pool.DB().QueryRow(ctx, "SELECT id FROM late WHERE id = 2").Scan(&id), pgx.ErrNoRows)
 	require.Zero(t, pool.Stat().InUse, "each connection was given back")
+}
+
+// bypassingRole makes a role with the rights of the service's, which no policy binds. Roles belong to the server, which
+// tests share, so it is not the service's own.
+func bypassingRole(t *testing.T, url string) string {
+	t.Helper()
+	admin, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	name := fmt.Sprintf("payonce_bypassing_%s", strings.ToLower(rand.Text()))
+	_, err = admin.Exec(t.Context(), fmt.Sprintf("CREATE ROLE %s LOGIN BYPASSRLS IN ROLE payonce_service PASSWORD '%s'",
+		name, admin.Config().Password))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.WithoutCancel(t.Context()), "DROP ROLE "+name)
+		require.NoError(t, err)
+		_ = admin.Close(context.WithoutCancel(t.Context()))
+	})
+	return name
 }
 
 func requirePermissionDenied(t *testing.T, err error, of ...any) {
