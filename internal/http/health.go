@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -12,6 +13,10 @@ import (
 // readinessTimeout is short, because a load balancer that gets no response in time usually
 // counts that as a failure, too, but does not log why.
 const readinessTimeout = time.Second
+
+// readinessQuestion is how long the database may take to answer, for the probes to come: a question that ended with its
+// probe would close the connection, and the next one would have to connect first, which takes several round trips.
+const readinessQuestion = 3 * time.Second
 
 func healthPart() part {
 	return part{routes: func(s *Server) []route {
@@ -75,25 +80,33 @@ type readinessAnswer struct {
 	err   error
 }
 
-// ask returns within readinessTimeout. The context is of no probe, because the answer is for others, too.
+// ask returns within readinessTimeout. The question goes on, because its answer is for others, too.
 func (r *readiness) ask() error {
 	r.mu.Lock()
-	a, first := r.asked, r.asked == nil
-	if first {
+	a := r.asked
+	if a == nil {
 		a = &readinessAnswer{known: make(chan struct{})}
 		r.asked = a
+		go r.put(a)
 	}
 	r.mu.Unlock()
-	if !first {
-		<-a.known
+	select {
+	case <-a.known:
 		return a.err
+	case <-time.After(readinessTimeout):
+		return errNoAnswer
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), readinessTimeout)
+}
+
+// put asks the question, and gives its answer to all who wait for it.
+func (r *readiness) put(a *readinessAnswer) {
+	ctx, cancel := context.WithTimeout(context.Background(), readinessQuestion)
 	defer cancel()
 	err := r.ping(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a.err, r.asked = err, nil
 	close(a.known)
-	return err
 }
+
+var errNoAnswer = errors.New("the database has not answered in time")

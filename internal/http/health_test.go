@@ -42,6 +42,30 @@ func TestProbesShareAQuestion(t *testing.T) {
 	})
 }
 
+// TestQuestionOutlivesItsProbe: one that the database answers late is answered for the next probe, or its connection
+// would be lost.
+func TestQuestionOutlivesItsProbe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		r := &readiness{ping: func(ctx context.Context) error {
+			asked.Add(1)
+			select {
+			case <-time.After(2500 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		began := time.Now()
+		require.ErrorIs(t, r.ask(), errNoAnswer)
+		require.Equal(t, readinessTimeout, time.Since(began))
+		time.Sleep(time.Second)
+		require.NoError(t, r.ask())
+		require.EqualValues(t, 1, asked.Load())
+	})
+}
+
 // TestProbesAreSlowedDownAndNotRefused, however many there are.
 func TestProbesAreSlowedDownAndNotRefused(t *testing.T) {
 	t.Parallel()

@@ -222,7 +222,7 @@ func (p *Pool) alone(ctx context.Context, fn func(*pgx.Conn) error) error {
 		return err
 	}
 	defer func() { // which ends the lock
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()

@@ -24,12 +24,16 @@ const (
 	statementTimeout = 10 * time.Second // No statement of ours needs a second; one that takes ten waits for a lock.
 	lockTimeout      = 5 * time.Second
 	idleInTxTimeout  = 10 * time.Second // Transactions contain no slow calls, so an idle one has lost its process.
-	connectTimeout   = 3 * time.Second
+	connectTimeout   = 10 * time.Second // Eight round trips: TCP, TLS, SCRAM and the settings, at a second each.
+	dialTimeout      = 3 * time.Second  // TCP alone, so that the next host is not long in coming
+	pingTimeout      = 3 * time.Second
+	rollbackTimeout  = 3 * time.Second
 	maxConnsDefault  = 16 + keyConns + probeConns
 	keyConns         = 2                // for checking API keys
 	probeConns       = 1                // for readiness
 	reservedFrom     = 12               // A pool of fewer connections reserves none.
 	idleFor          = 10 * time.Second // Then a connection is closed: the server's slots are for all its clients.
+	probeIdleFor     = 2 * time.Minute  // That of readiness is kept between probes: connecting takes longer than they wait.
 	serialRetriesMax = 5                // 40001 and 40P01: the server has rolled back, so a retry is safe.
 )
 
@@ -102,8 +106,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	setDefault(params, "statement_timeout", ms(statement))
 	setDefault(params, "lock_timeout", ms(min(lockTimeout, statement/2)))
 	setDefault(params, "idle_in_transaction_session_timeout", ms(idleInTxTimeout))
-	if cfg.ConnConfig.ConnectTimeout == 0 || cfg.ConnConfig.ConnectTimeout > connectTimeout {
+	if cfg.ConnConfig.ConnectTimeout == 0 { // connect_timeout is not in the connection string, or says that it has no limit
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
+		cfg.ConnConfig.DialFunc = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 5 * time.Minute}).DialContext // as pgx's own
 	}
 	if o.MaxConn > 0 {
 		cfg.MaxConns = o.MaxConn
@@ -116,8 +121,8 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	// The check sends nothing, but the next statement gets the connection that was unused for longest. So it must not
 	// come more often than they are closed, or statements that one connection could take would keep several open.
 	cfg.MaxConnIdleTime, cfg.HealthCheckPeriod = idleFor, idleFor
-	cfg.PingTimeout = connectTimeout // of a connection that has been idle: its server may have failed over
-	hot := cfg.Copy()                // before anything else changes what both share
+	cfg.PingTimeout = pingTimeout // of a connection that has been idle: its server may have failed over
+	hot := cfg.Copy()             // before anything else changes what both share
 	hot.MaxConns = min(batchConns, max(1, cfg.MaxConns/4))
 	if cfg.MaxConns >= batchConns { // Fewer are of a tool, which seldom sends a batch.
 		cfg.MaxConns -= hot.MaxConns
@@ -155,13 +160,14 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		if p.keys, err = reserve(ctx, hot, keyConns); err == nil {
 			probe := cfg.Copy()
 			probe.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // Ping itself is one.
+			probe.MaxConnIdleTime = probeIdleFor
 			p.probe, err = reserve(ctx, probe, probeConns)
 		}
 	}
 	return p, err
 }
 
-// reserve makes a small pool for what must not wait for anything else. It holds nothing while it is idle.
+// reserve makes a small pool for what must not wait for anything else. It holds nothing once it has been idle.
 func reserve(ctx context.Context, like *pgxpool.Config, conns int32) (*pgxpool.Pool, error) {
 	cfg := like.Copy()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0
@@ -311,7 +317,7 @@ func (p *Pool) inTxOnce(ctx context.Context, within time.Duration, fn func(q *db
 	defer func() {
 		// After a commit this does nothing. Otherwise the connection must not return to the pool with an open
 		// transaction, even if ctx is canceled.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
 		_ = tx.Rollback(ctx)
 	}()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -108,6 +109,14 @@ func CutAt(text string) Passing {
 		if i := bytes.Index(b, []byte(text)); i >= 0 {
 			return b[:i], true
 		}
+		return b, false
+	}
+}
+
+// Delaying passes everything on later: a server at a distance. In both directions it is a round trip of twice that time.
+func Delaying(by time.Duration) Passing {
+	return func(b []byte) ([]byte, bool) {
+		time.Sleep(by)
 		return b, false
 	}
 }

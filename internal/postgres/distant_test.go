@@ -1,0 +1,59 @@
+package postgres_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/tcplink"
+)
+
+// distant opens a pool whose server answers after a round trip.
+func distant(t *testing.T, roundTrip time.Duration, settings url.Values) *postgres.Pool {
+	t.Helper()
+	u, err := url.Parse(dbtest.URL(t))
+	require.NoError(t, err)
+	link := tcplink.New(t, u.Host)
+	link.Set(tcplink.Delaying(roundTrip/2), tcplink.Delaying(roundTrip/2))
+	u.Host = link.Addr()
+	query := u.Query()
+	for name := range settings {
+		query.Set(name, settings.Get(name))
+	}
+	u.RawQuery = query.Encode()
+	pool, err := postgres.Open(t.Context(), u.String(), postgres.Options{})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// TestStartsAtADistance: connecting is several round trips, of a second each, and what connect_timeout says is its limit.
+func TestStartsAtADistance(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, distant(t, time.Second, nil).Check(t.Context()))
+	for timeout, ok := range map[string]bool{"2": false, "60": true} {
+		err := distant(t, time.Second, url.Values{"connect_timeout": {timeout}}).Check(t.Context())
+		require.Equal(t, ok, err == nil, "connect_timeout=%s: %v", timeout, err)
+	}
+}
+
+// TestReadyAtADistance: a probe waits for a second, in which nobody connects to a server at a distance. So the connection
+// that it began to make is there for the next one, and is kept from one to the next.
+func TestReadyAtADistance(t *testing.T) {
+	t.Parallel()
+	pool := distant(t, 300*time.Millisecond, nil)
+	probe := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		return pool.Ping(ctx)
+	}
+	require.ErrorIs(t, probe(), context.DeadlineExceeded, "connecting takes longer")
+	require.Eventually(t, func() bool { return probe() == nil }, time.Minute, 10*time.Millisecond)
+	time.Sleep(23 * time.Second) // twice as long as other connections are idle, and a little
+	require.NoError(t, probe())
+}
