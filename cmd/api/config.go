@@ -325,9 +325,9 @@ func (c config) LogValue() slog.Value {
 	if base == "" {
 		base = "Stripe"
 	}
-	mode := "live"
-	if strings.HasPrefix(c.StripeSecretKey, "sk_test_") {
-		mode = "test"
+	mode := "test"
+	if live(c.StripeSecretKey) {
+		mode = "live"
 	}
 	attrs := []slog.Attr{
 		slog.String("http", c.HTTPAddr), slog.String("admin", c.AdminAddr),

@@ -161,6 +161,14 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
+// TestStripeMode: the line of the start says whether money is real.
+func TestStripeMode(t *testing.T) {
+	t.Parallel()
+	for key, mode := range map[string]string{"sk_test_a": "test", "rk_test_a": "test", "sk_live_a": "live", "rk_live_a": "live"} {
+		require.Contains(t, config{StripeSecretKey: key}.LogValue().String(), "stripe_mode="+mode+" ", key)
+	}
+}
+
 func TestReadConfigNormalisesValues(t *testing.T) {
 	t.Parallel()
 	// three of which are more than a duration can be

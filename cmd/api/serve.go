@@ -63,11 +63,8 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if err := whenReady(ctx, log, func() error { return checkDataKey(ctx, pool, log) }); err != nil {
 		return err
 	}
-	if owns, err := pool.OwnsTables(ctx); err != nil {
+	if err := whenReady(ctx, log, func() error { return warnOfOwner(ctx, pool, log) }); err != nil {
 		return err
-	} else if owns {
-		log.Warn("the role of DATABASE_URL owns the tables, so neither their rights nor their policies bind it; " +
-			"docs/operations.md, Roles, has a role that owns nothing")
 	}
 	events, err := broker.Open(ctx, c.BrokerURL, broker.Options{Log: log})
 	if err != nil {
@@ -132,6 +129,16 @@ func prepareSchema(ctx context.Context, c config, pool *postgres.Pool, log *slog
 	applied, err := pool.Migrate(ctx)
 	for _, m := range applied {
 		log.Info("migrated", "migration", m.Name)
+	}
+	return err
+}
+
+// warnOfOwner says so if neither rights nor policies bind the role of DATABASE_URL.
+func warnOfOwner(ctx context.Context, pool *postgres.Pool, log *slog.Logger) error {
+	owns, err := pool.OwnsTables(ctx)
+	if owns {
+		log.Warn("the role of DATABASE_URL owns the tables, so neither their rights nor their policies bind it; " +
+			"docs/operations.md, Roles, has a role that owns nothing")
 	}
 	return err
 }
