@@ -23,6 +23,7 @@ const (
 // answers is what Stripe said, all of it asked at the same time.
 type answers struct {
 	reads     []stripe.Reading // of stripe.Resources
+	writes    []stripe.Reading // of stripe.Writes
 	account   stripe.Account
 	accounted stripe.Reading
 	endpoints []stripe.WebhookEndpoint
@@ -31,7 +32,7 @@ type answers struct {
 	occurred  stripe.Reading
 }
 
-// stripe examines the key and what Stripe knows of this service. It only reads.
+// stripe examines the key and what Stripe knows of this service. It changes nothing there.
 func (p patient) stripe(ctx context.Context, d *diagnosis) {
 	e := environment{getenv: p.getenv}
 	key, base := e.stripeKey(), e.baseURL("STRIPE_API_BASE")
@@ -67,7 +68,7 @@ func (p patient) stripe(ctx context.Context, d *diagnosis) {
 	if first.Refused() || first.Status == 0 {
 		d.notAsked("Stripe does not respond to this key", afterKey[1:5]...)
 	} else {
-		permissions(d, a.reads)
+		permissions(d, a)
 		account(d, key, a)
 		webhookEndpoint(d, a)
 		p.lastEvent(d, a)
@@ -81,7 +82,11 @@ func (p patient) stripe(ctx context.Context, d *diagnosis) {
 
 func ask(ctx context.Context, s *stripe.Client) (a answers) {
 	a.reads = make([]stripe.Reading, len(stripe.Resources))
+	a.writes = make([]stripe.Reading, len(stripe.Writes))
 	var all sync.WaitGroup
+	for i, w := range stripe.Writes {
+		all.Go(func() { a.writes[i] = s.MayWrite(ctx, w) })
+	}
 	for i, r := range stripe.Resources {
 		all.Go(func() { a.reads[i] = s.MayRead(ctx, r) })
 	}
@@ -120,28 +125,33 @@ func mode(d *diagnosis, key, base string, a answers) {
 	}
 }
 
-// permissions are those to read. Which a restricted key has to write shows only when something is written.
-func permissions(d *diagnosis, reads []stripe.Reading) {
+// permissions are those to read and to write.
+func permissions(d *diagnosis, a answers) {
 	var lacks, unknown []string
-	for i, r := range reads {
-		resource := stripe.Resources[i]
+	note := func(r stripe.Reading, permission string) {
 		switch {
 		case r.Forbidden():
-			lacks = append(lacks, cmp.Or(r.Lacks, resource.Permission))
+			lacks = append(lacks, cmp.Or(r.Lacks, permission))
 		case r.Err != nil:
-			unknown = append(unknown, resource.Permission)
+			unknown = append(unknown, permission)
 		}
+	}
+	for i, r := range a.reads {
+		note(r, stripe.Resources[i].Permission)
+	}
+	for i, r := range a.writes {
+		note(r, stripe.Writes[i].Permission)
 	}
 	lacks, unknown = slices.Compact(lacks), slices.Compact(unknown)
 	switch {
 	case len(lacks) > 0:
-		d.say(bad, "stripe.permissions", "the key lacks %s, and an outcome that is unknown could not be read; give it the "+
-			"permission in Stripe's dashboard, Developers, API keys (docs/operations.md, Restricted keys)",
+		d.say(bad, "stripe.permissions", "the key lacks %s, and payments, refunds or what is read after a lost response would "+
+			"fail; give it the permission in Stripe's dashboard, Developers, API keys (docs/operations.md, Restricted keys)",
 			strings.Join(lacks, ", "))
 	case len(unknown) > 0:
 		d.notAsked("Stripe did not say whether the key has "+strings.Join(unknown, ", "), "stripe.permissions")
 	default:
-		d.say(healthy, "stripe.permissions", "the key reads what the service does; what it may write shows when it does")
+		d.say(healthy, "stripe.permissions", "the key reads and writes what the service does")
 	}
 }
 

@@ -295,7 +295,25 @@ func TestDoctor(t *testing.T) {
 		{name: "StripeLimits", ill: func(c *clinic) func() { return c.always(429, `{"error":{"type":"invalid_request_error"}}`) },
 			id: "stripe.reachable", status: warning, says: "rate limit is exhausted"},
 		{name: "PermissionMissing", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", restrictedKey) },
-			id: "stripe.permissions", status: bad, says: "^the key lacks rak_charge_read, and"},
+			id: "stripe.permissions", status: bad, says: "^the key lacks rak_charge_read, rak_payment_intent_write, rak_charge_write, and"},
+		{name: "PermissionToMakeIntentsMissing", ill: func(c *clinic) func() { return c.forbids("/v1/payment_intents") },
+			id: "stripe.permissions", status: bad, says: "^the key lacks rak_payment_intent_write, and"},
+		{name: "PermissionToConfirmMissing", ill: func(c *clinic) func() { return c.forbids("/confirm") },
+			id: "stripe.permissions", status: bad, says: "^the key lacks rak_payment_intent_write, and"},
+		{name: "PermissionToCancelMissing", ill: func(c *clinic) func() { return c.forbids("/cancel") },
+			id: "stripe.permissions", status: bad, says: "^the key lacks rak_payment_intent_write, and"},
+		{name: "PermissionToRefundMissing", ill: func(c *clinic) func() { return c.forbids("/v1/refunds") },
+			id: "stripe.permissions", status: bad, says: "^the key lacks rak_charge_write, and"},
+		{name: "WritesThatSucceedAreNotStripes", ill: func(c *clinic) func() {
+			c.between(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if r.Method == http.MethodGet {
+					next.ServeHTTP(w, r)
+					return
+				}
+				_, _ = fmt.Fprint(w, `{"id":"pi_1","object":"payment_intent"}`)
+			})
+			return c.backToStripe
+		}, id: "stripe.permissions", status: warning, says: "did not say whether the key has rak_payment_intent_write"},
 		{name: "PermissionForTheAccountMissing", ill: func(c *clinic) func() {
 			return c.set("STRIPE_SECRET_KEY", restrictedKey)
 		}, id: "stripe.account", status: warning, says: "rak_accounts_kyc_basic_read"},
@@ -449,6 +467,25 @@ func (c *clinic) answers(path, body string) func() {
 			return
 		}
 		_, _ = io.WriteString(w, body)
+	})
+	return c.backToStripe
+}
+
+// forbids has Stripe refuse what is written to paths with this end, in its words.
+func (c *clinic) forbids(end string) func() {
+	needs := "rak_payment_intent_write"
+	if end == "/v1/refunds" {
+		needs = "rak_charge_write"
+	}
+	c.between(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Method == http.MethodGet || !strings.HasSuffix(r.URL.Path, end) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprintf(w, `{"error":{"type":"invalid_request_error","message":"The provided key 'rk_test_*****ight' does not have `+
+			`the required permissions for this endpoint on account 'acct_1'. Having the '%s' permission would allow this request `+
+			`to continue."}}`, needs)
 	})
 	return c.backToStripe
 }

@@ -31,8 +31,7 @@ type Resource struct {
 	list       string
 }
 
-// Resources are what the service must be able to read, or a recovery cannot. Whether a key may also write shows only
-// when it does.
+// Resources are what the service must be able to read, or a recovery cannot.
 var Resources = []Resource{
 	{"rak_payment_intent_read", "/v1/payment_intents"},
 	{"rak_charge_read", "/v1/charges"},
@@ -40,7 +39,27 @@ var Resources = []Resource{
 	{"rak_dispute_read", "/v1/disputes"}, // part: disputes
 }
 
-// Reading is how a single read went.
+// Write is a call that the service makes, in a form that has no effect.
+type Write struct {
+	Permission string // Stripe's name, as far as it is known
+	path       string
+	ofIntent   bool   // the intent is a parameter
+	refused    string // the code with which Stripe refuses it to a key that may make it
+}
+
+// Writes are the calls that the service must be able to make. The intent does not exist, so that there is nothing to
+// change, and an intent is not made without an amount. Whether Stripe looks for the amount before it looks at the
+// permissions is not documented: then the first of them finds nothing, and the second, of the same permission, does.
+var Writes = []Write{
+	{"rak_payment_intent_write", "/v1/payment_intents", false, "parameter_missing"},
+	{"rak_payment_intent_write", "/v1/payment_intents/" + noIntent + "/confirm", false, "resource_missing"},
+	{"rak_payment_intent_write", "/v1/payment_intents/" + noIntent + "/cancel", false, "resource_missing"},
+	{"rak_charge_write", "/v1/refunds", true, "resource_missing"},
+}
+
+const noIntent = "pi_0payonceDoctorMakesNone"
+
+// Reading is how a single call of an inspection went.
 type Reading struct {
 	Err    error     // nil: the object was read
 	Status int       // 0: no response
@@ -53,7 +72,7 @@ type Reading struct {
 // Refused reports whether Stripe rejected the key itself.
 func (r Reading) Refused() bool { return r.Status == http.StatusUnauthorized }
 
-// Forbidden reports whether the key may not read this.
+// Forbidden reports whether the key may not read, or write, this.
 func (r Reading) Forbidden() bool { return r.Status == http.StatusForbidden }
 
 // Account is the account of a key.
@@ -88,6 +107,25 @@ func (s *Client) MayRead(ctx context.Context, r Resource) Reading {
 	return s.inspect(ctx, r.list+"?limit=1", &any)
 }
 
+// MayWrite asks for what cannot be done. Nil in Err: it was refused for that, and not for want of a permission.
+func (s *Client) MayWrite(ctx context.Context, w Write) Reading {
+	params := stripego.Params{Context: ctx}
+	if w.ofIntent {
+		params.AddExtra("payment_intent", noIntent)
+	}
+	var any stripego.APIResource
+	r, refused := s.call(ctx, http.MethodPost, w.path, &params, &any)
+	switch {
+	case refused != nil && string(refused.Code) == w.refused:
+		r.Err = nil
+	case r.Err == nil:
+		r.Err = errNotRefused
+	}
+	return r
+}
+
+var errNotRefused = errors.New("what cannot be done was not refused, so this is not Stripe")
+
 // Account reads the account of the key.
 func (s *Client) Account(ctx context.Context) (Account, Reading) {
 	var a Account
@@ -118,11 +156,19 @@ func (s *Client) LastEvent(ctx context.Context) (Occurred, Reading) {
 	return list.Data[0], r
 }
 
-// inspect reads without the limits and the metrics of the service's own calls.
 func (s *Client) inspect(ctx context.Context, path string, into stripego.LastResponseSetter) Reading {
-	r := Reading{Asked: time.Now()}
+	r, _ := s.call(ctx, http.MethodGet, path, &stripego.Params{Context: ctx}, into)
+	return r
+}
+
+// call is without the limits and the metrics of the service's own calls.
+func (s *Client) call(ctx context.Context, method, path string, params *stripego.Params, into stripego.LastResponseSetter) (
+	r Reading, refused *stripego.Error,
+) {
+	r.Asked = time.Now()
 	err := s.doOnce(ctx, func(ctx context.Context, x *exchange) error {
-		err := s.api.PaymentIntents.B.Call(http.MethodGet, path, s.o.SecretKey, &stripego.Params{Context: ctx}, into)
+		params.Context = ctx
+		err := s.api.PaymentIntents.B.Call(method, path, s.o.SecretKey, params, into)
 		r.Answered, r.Status = time.Now(), int(x.status.Load())
 		if h := x.header.Load(); h != nil {
 			r.Date, _ = http.ParseTime(h.Get("Date")) // zero, if it is none
@@ -130,13 +176,12 @@ func (s *Client) inspect(ctx context.Context, path string, into stripego.LastRes
 		return err
 	})
 	r.Err = safe(err)
-	var refused *stripego.Error
-	if r.Forbidden() && errors.As(err, &refused) {
+	if errors.As(err, &refused) && r.Forbidden() {
 		if named := permission.FindStringSubmatch(refused.Msg); named != nil {
 			r.Lacks = named[1]
 		}
 	}
-	return r
+	return r, refused
 }
 
 // permission is how Stripe names one in the message of a 403, such as 'rak_charge_read'.
