@@ -18,8 +18,10 @@ import (
 // waits, and limits of how many of its requests are served at a time (I30).
 //
 // A tenant that is alone has limits that it does not notice. While others are active they share fairly what there is.
-// Clients without a valid API key are told apart by network, have a small share always, and are rate-limited: a client
-// that sends its next request when it has its refusal would else keep the processors busy with refusals.
+// Clients without a valid API key are told apart by network, and have a small share always.
+//
+// What costs the least is rate-limited, too: a client that sends its next request when it has its refusal would else keep
+// the processors busy with refusals.
 //
 // A slot is held while a request needs a processor or the database, and not while its client sends or reads slowly, while
 // it waits for another request with its key, nor during new work, which has the rate limit of the tenant and whose
@@ -38,7 +40,7 @@ const (
 	classKeyed     class = iota // to read a body, and look its Idempotency-Key up in a batch
 	classLargeBody              // to read a large body, before that
 	classRead                   // for statements that have a connection of their own
-	classRefusal                // to refuse a request by its API key, or without a whole body
+	classRefusal                // for a refusal that depends on nothing stored but the API key (problem.queued)
 	classWebhook                // for a webhook whose signature is not checked yet
 	classDocument               // for a document, until it is sent
 	classProbe                  // to say that the process is alive, or ready
@@ -54,9 +56,8 @@ type classLimits struct {
 	total int // slots that active tenants share
 	least int // slots of each, however many are active
 
-	rate       rate.Limit // of requests per second; 0: no limit
-	burst      int
-	rateShared bool // the rate is limited only while other tenants are active
+	rate  rate.Limit // of requests per second; 0: no limit. A tenant has one only while others are active.
+	burst int
 }
 
 func (l classLimits) slots(active int) int {
@@ -73,7 +74,7 @@ func admissionLimits(connections, processors int) [classes]classLimits {
 	return [classes]classLimits{
 		classKeyed: {alone: 1024, total: 32, least: 8}, // Look-ups are sent in batches, so many at a time are good.
 		classLargeBody: {alone: 4 * processors, total: processors, least: half,
-			rate: rate.Limit(125 * processors), burst: 32 * processors, rateShared: true},
+			rate: rate.Limit(125 * processors), burst: 32 * processors},
 		classRead:     {alone: connections, total: max(2, connections), least: max(1, connections/6)},
 		classRefusal:  {alone: half, total: half, least: half, rate: 500, burst: 500},
 		classWebhook:  {alone: 4 * processors, total: processors, least: half},
@@ -108,7 +109,8 @@ type client struct {
 
 // queue is the requests of one client in one class.
 type queue struct {
-	inUse    int             // slots
+	inUse    int // slots
+	ofTenant bool
 	waiting  []chan struct{} // one for each request, closed when it has a slot
 	queued   *int            // of the admission: the requests of all such clients that wait
 	rate     *rate.Limiter   // nil: no limit
@@ -198,7 +200,7 @@ func (a *admission) take(q *queue, class class) (ok bool, wait time.Duration) {
 	if q.inUse >= limits.slots(active) {
 		return false, 0
 	}
-	if q.rate != nil && (active > 1 || !limits.rateShared) {
+	if q.rate != nil && (active > 1 || !q.ofTenant) {
 		reservation := q.rate.Reserve()
 		if wait = reservation.Delay(); wait > 0 {
 			reservation.Cancel()
@@ -255,8 +257,8 @@ func (a *admission) newClient(id clientID) *client {
 	c := &client{}
 	for i := range c.queues {
 		q := &c.queues[i]
-		q.queued = &a.queuedTenants
-		if id.tenant == "" {
+		q.queued, q.ofTenant = &a.queuedTenants, id.tenant != ""
+		if !q.ofTenant {
 			q.queued = &a.queuedAnonymous
 		}
 		if limits := a.limits[i]; limits.rate > 0 {
@@ -312,5 +314,22 @@ func (s *Server) admit(ctx context.Context, r *http.Request, class class) (err e
 		id.network = s.networks.of(r.RemoteAddr)
 	}
 	v.slot, err = s.admission.acquire(ctx, id, class)
+	return err
+}
+
+// admitParsed parses a body, a large one in a slot that is for that, and returns with a slot of the class.
+func (s *Server) admitParsed(ctx context.Context, r *http.Request, class class, body []byte, parse func() error) error {
+	large := len(body) > largeBody
+	first := class
+	if large {
+		first = classLargeBody
+	}
+	err := s.admit(ctx, r, first)
+	if err == nil {
+		err = parse()
+	}
+	if err == nil && large {
+		err = s.admit(ctx, r, class)
+	}
 	return err
 }

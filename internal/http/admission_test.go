@@ -193,7 +193,7 @@ func TestAdmission(t *testing.T) {
 		var all sync.WaitGroup
 		for range 500 {
 			all.Go(func() {
-				s, err := l.acquire(context.Background(), busy, classRefusal)
+				s, err := l.acquire(context.Background(), anonymous(1), classRefusal)
 				done.Add(1)
 				if err == nil {
 					s.release()
@@ -206,11 +206,11 @@ func TestAdmission(t *testing.T) {
 		require.EqualValues(t, 150, done.Load())
 		all.Wait()
 		time.Sleep(time.Hour)
-		_, n := l.send(busy, 1)
+		_, n := l.send(anonymous(1), 1)
 		require.Equal(t, 1, n)
 	})
 
-	with("RateIsLimitedOnlyBesideOthers", classLimits{alone: 100, total: 100, rate: 1, burst: 1, rateShared: true},
+	with("RateOfATenantIsLimitedOnlyBesideOthers", classLimits{alone: 100, total: 100, rate: 1, burst: 1},
 		func(t *testing.T, l loaded) {
 			slots, n := l.send(busy, 10)
 			require.Equal(t, 10, n, "alone")
@@ -227,9 +227,9 @@ func TestAdmission(t *testing.T) {
 		})
 
 	with("NoTimerWaitsForASlot", classLimits{alone: 1, rate: 1000, burst: 1000}, func(t *testing.T, l loaded) {
-		slots, n := l.send(busy, 2)
+		slots, n := l.send(anonymous(1), 2)
 		require.Equal(t, 1, n)
-		require.False(t, l.clients[busy].queues[classRead].timerSet, "it would fire again and again until the first one ends")
+		require.False(t, l.clients[anonymous(1)].queues[classRead].timerSet, "it would fire again and again until the first one ends")
 		l.drain(slots)
 	})
 

@@ -34,6 +34,7 @@ func docsServer(t *testing.T) *httptest.Server {
 	r.NotFound(s.unrouted)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx, visit := visited(req.Context())
+		visit.slot.class = classDocument
 		w.Header().Set("Request-Id", visit.requestID)
 		r.ServeHTTP(w, req.WithContext(ctx))
 	}))

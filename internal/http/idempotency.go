@@ -65,27 +65,19 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := readBody(w, r, bodyMax)
 		if err != nil {
-			s.refuseQueued(w, r, err)
+			s.refuse(w, r, err)
 			return
 		}
 		began, wait := time.Now(), preferredWait(r.Header)
 		ctx, cancel := s.bounded(r.Context(), wait)
 		defer cancel()
 		var request idempotency.Request
-		large := len(body) > largeBody
-		if large {
-			err = s.admit(ctx, r, classLargeBody)
-		} else {
-			err = s.admit(ctx, r, classKeyed)
-		}
-		if err == nil {
+		err = s.admitParsed(ctx, r, classKeyed, body, func() (err error) {
 			request, err = readKeyed(r, body, operation, parse)
-		}
-		if err == nil && large {
-			err = s.admit(ctx, r, classKeyed)
-		}
+			return err
+		})
 		if err != nil {
-			s.refuse(w, r, err)
+			s.refuse(w, r.WithContext(ctx), err)
 			return
 		}
 		if span := tracing.Current(r.Context()); span.Recording() {
@@ -94,7 +86,7 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 		}
 		answer, state, err := s.execute(ctx, request, began, wait, visitOf(r))
 		if err != nil {
-			s.refuse(w, r, err)
+			s.refuse(w, r.WithContext(ctx), err)
 			return
 		}
 		// Clients need the header to tell whether they have caused the effect.

@@ -50,11 +50,7 @@ func newLogLines(log *slog.Logger) *logLines {
 // allow reports whether a line about a request of the tenant, or of a client without a valid API key, may be written. If
 // not, it is counted.
 func (l *logLines) allow(message string, status int, tenantID string) bool {
-	switch status {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
-		http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
-		http.StatusTooManyRequests, http.StatusServiceUnavailable:
-	default:
+	if !costsNothing(status) && status != http.StatusServiceUnavailable {
 		return true
 	}
 	kind := lineKind{message, status}

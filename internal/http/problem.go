@@ -202,9 +202,42 @@ func (Answers) Problem(err error, requestID string) idempotency.Answer {
 	return problemOf(err).answer(requestID)
 }
 
-// refuse responds with the problem for an error.
+// queued reports whether the problem is sent in its client's turn (classRefusal), because a client could else cause as
+// many as it can send. The others follow from what is stored, or from the state of the service.
+func (p *problem) queued() bool {
+	switch p {
+	case errTenantQueueFull, errTenantQueueSlow, errAnonymousQueueFull, errOverloaded: // They come from a queue.
+		return false
+	}
+	if p.code == codeUnavailable {
+		return p.reason == reasonAnonymous || p.reason == reasonNotConfigured
+	}
+	t, _ := problemTypeOf(p.code)
+	return costsNothing(t.Status)
+}
+
+// costsNothing reports whether requests with the status have taken no effect, and are refused for what they contain or
+// how many they are.
+func costsNothing(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+		http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+		http.StatusTooManyRequests:
+		return true
+	}
+	return false
+}
+
+// refuse responds with the problem for an error, in its client's turn if that could have any number of them.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p, v := problemOf(err), visitOf(r)
+	if p.queued() && v.slot.class != classDocument { // That has a rate limit already.
+		ctx, cancel := s.bounded(r.Context(), 0)
+		defer cancel()
+		if full := s.admit(ctx, r, classRefusal); full != nil {
+			p, err = problemOf(full), full
+		}
+	}
 	if p.code == codeInternal ||
 		p.code == codeUnavailable && s.logs.allow("request failed", http.StatusServiceUnavailable, v.tenant.id) {
 		line := []any{"request_id", v.requestID, "route", routeOf(r), "code", p.code, "error", err.Error()}

@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -222,12 +221,12 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t, err := s.auth.authenticate(r)
 		if err != nil {
-			s.refuseQueued(w, r, err)
+			s.refuse(w, r, err)
 			return
 		}
 		visitOf(r).tenant = t
 		if t.readOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
-			s.refuseQueued(w, r, errForbidden)
+			s.refuse(w, r, errForbidden)
 			return
 		}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -245,19 +244,6 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 		}
 		next(w, r)
 	}
-}
-
-// refuseQueued refuses a request that has no slot yet, once it has one. An error of the database says nothing about the
-// client, and every client gets it at once.
-func (s *Server) refuseQueued(w http.ResponseWriter, r *http.Request, why error) {
-	if refused := (*problem)(nil); errors.As(why, &refused) {
-		ctx, cancel := s.bounded(r.Context(), 0)
-		defer cancel()
-		if err := s.admit(ctx, r, classRefusal); err != nil {
-			why = err
-		}
-	}
-	s.refuse(w, r, why)
 }
 
 // document is for what anybody may read, and for paths that do not exist.

@@ -24,23 +24,26 @@ func (s *Server) stockRoutes() []route {
 func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r, bodyMax)
 	if err != nil {
-		s.refuseQueued(w, r, err)
+		s.refuse(w, r, err)
 		return
 	}
 	ctx, cancel := s.bounded(r.Context(), 0)
 	defer cancel()
-	if err := s.admit(ctx, r, classRead); err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	sku, available, err := stockRequest(r, body)
+	var (
+		sku       string
+		available int64
+	)
+	err = s.admitParsed(ctx, r, classRead, body, func() (err error) {
+		sku, available, err = stockRequest(r, body)
+		return err
+	})
 	// It writes, so it counts against the rate limit like a POST. The request is checked
 	// first: one that is refused has cost nothing.
 	if err == nil {
 		err = s.limits.take(tenantOf(r).id)
 	}
 	if err != nil {
-		s.refuse(w, r, err)
+		s.refuse(w, r.WithContext(ctx), err)
 		return
 	}
 	stock, err := s.o.Checkouts.SetStock(ctx, tenantOf(r).id, sku, available)

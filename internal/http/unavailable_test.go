@@ -78,6 +78,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 	s.admission.queuedTenants = queuedTotalMax
 	counts(reasonOverloaded, http.StatusServiceUnavailable, get(another))
 
+	clear(s.admission.clients)
 	s.draining.Store(true)
 	counts(reasonDraining, http.StatusServiceUnavailable, func() int { return s.status("GET", "/readyz", "", "") })
 	s.o.WebhookSecrets = nil

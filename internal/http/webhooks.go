@@ -52,7 +52,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		s.refuseQueued(w, r, err)
+		s.refuse(w, r, err)
 		return
 	}
 	visitOf(r).slot.release()

@@ -25,7 +25,7 @@ var attacks = []attack{
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,
 	floodOfWrongKeys, floodOfReads, floodOfReplays, floodOfNewWork, floodOfInvalidBodies, floodOfRefusals,
-	floodOfWaiters,
+	floodOfMistakes, floodOfBadQueries, floodOfStock, floodOfStockMistakes, floodOfWaiters,
 	floodOfUnsignedWebhooks, floodOfProbes, floodOfPages, floodOfPayments, memory,
 	readOnlyServer, connectionSlots, fullDisk,
 	secretsInOutputs, signedOutSession, escapesInTerminal,

@@ -111,6 +111,22 @@ var (
 				raw("POST", "/v1/orders", s.attacker.key, random, strings.Repeat(" ", 70<<10)),
 			}, err
 		})
+	floodOfMistakes = floodOf("mistakes", "a tenant", "%d connections that send orders without items", floodConnections,
+		func(_ context.Context, s *site) ([]string, error) {
+			return []string{raw("POST", "/v1/orders", s.attacker.key, random, "{}")}, nil
+		})
+	floodOfBadQueries = floodOf("bad queries", "a tenant", "%d connections that read lists with a parameter that does not exist",
+		floodConnections, func(_ context.Context, s *site) ([]string, error) {
+			return []string{raw("GET", "/v1/orders?x=1", s.attacker.key, "", "")}, nil
+		})
+	floodOfStock = floodOf("stock", "a tenant", "%d connections that set the stock of an SKU, faster than the rate limit",
+		floodConnections, func(_ context.Context, s *site) ([]string, error) {
+			return []string{raw("PUT", "/v1/stock/a", s.attacker.key, "", `{"available":1}`)}, nil
+		})
+	floodOfStockMistakes = floodOf("stock mistakes", "a tenant", "%d connections that set a stock without a number",
+		floodConnections, func(_ context.Context, s *site) ([]string, error) {
+			return []string{raw("PUT", "/v1/stock/a", s.attacker.key, "", "{}")}, nil
+		})
 	floodOfWaiters = floodOf("waiters", "a tenant", "%d connections with Prefer: wait=10 and the key of a payment that hangs at Stripe",
 		floodWaiters, func(ctx context.Context, s *site) ([]string, error) {
 			order, err := s.attacker.order(ctx, "flood-of-waiters")
