@@ -121,7 +121,7 @@ func renderTogether(ctx context.Context, pool *postgres.Pool, events []outbox.En
 	if len(waiting) == 0 {
 		return nil
 	}
-	err := pool.InTx(ctx, func(q *db.Queries) error {
+	err := pool.InReadTx(ctx, func(q *db.Queries) error {
 		if err := q.PlanByIndex(ctx); err != nil {
 			return err
 		}

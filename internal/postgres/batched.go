@@ -205,7 +205,7 @@ func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
 // run executes a batch and ends the wait of its members. Their contexts do not end it.
 func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Result]) {
 	err := b.together(ctx, batch)
-	reads := b.stmt.Locks == nil
+	reads := b.reads()
 	unreadable := reads && IsUnreadable(err)
 	if err != nil && !unreadable && !NotWritten(err) && ctx.Err() == nil { // The session was lost, and perhaps those beside it.
 		b.pool.Reset()
@@ -226,6 +226,9 @@ func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Res
 	}
 	b.endWait(batch, err, tookTooLong(err) || serializationFailure(err))
 }
+
+// reads reports whether the statement only reads.
+func (b *Batched[Row, Result]) reads() bool { return b.stmt.Locks == nil }
 
 // timeForHalves reports whether a batch may be sent again. The last seconds are for its response: without one, its rows
 // would be in doubt.
@@ -275,7 +278,11 @@ func (b *Batched[Row, Result]) together(ctx context.Context, batch []*member[Row
 // has.
 func (b *Batched[Row, Result]) alone(ctx context.Context, m *member[Row, Result]) {
 	m.alone = false
-	m.err = b.pool.InTx(ctx, func(q *db.Queries) error {
+	inTx := b.pool.InTx
+	if b.reads() {
+		inTx = b.pool.InReadTx
+	}
+	m.err = inTx(ctx, func(q *db.Queries) error {
 		m.done = false
 		if err := q.PlanByIndex(ctx); err != nil {
 			return err

@@ -277,13 +277,19 @@ func (p *Pool) Raw() *pgxpool.Pool { return p.pgx }
 //
 // An error is one of three: fn's own, with nothing written; the server's, with nothing written; or ErrInDoubt.
 func (p *Pool) InTx(ctx context.Context, fn func(q *db.Queries) error) error {
-	return p.inTx(ctx, p.within, fn)
+	return p.inTx(ctx, p.within, false, fn)
+}
+
+// InReadTx is InTx for statements that only read, which the server enforces. It never returns ErrInDoubt: what fn has
+// read it has read, however the transaction ends.
+func (p *Pool) InReadTx(ctx context.Context, fn func(q *db.Queries) error) error {
+	return p.inTx(ctx, p.within, true, fn)
 }
 
 // inTxWithTimeout is InTx for statements that may take longer than those of a request, because no request waits for
 // them.
 func (p *Pool) inTxWithTimeout(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
-	return p.inTx(ctx, statement+responseSlack, func(q *db.Queries) error {
+	return p.inTx(ctx, statement+responseSlack, false, func(q *db.Queries) error {
 		if err := q.TimeoutsForAudit(ctx, ms(statement)); err != nil {
 			return err
 		}
@@ -291,7 +297,9 @@ func (p *Pool) inTxWithTimeout(ctx context.Context, statement time.Duration, fn 
 	})
 }
 
-func (p *Pool) inTx(ctx context.Context, within time.Duration, fn func(q *db.Queries) error) error {
+func (p *Pool) inTx(
+	ctx context.Context, within time.Duration, reads bool, fn func(q *db.Queries) error,
+) error {
 	var err error
 	for try := range serialRetriesMax {
 		if try > 0 {
@@ -302,15 +310,17 @@ func (p *Pool) inTx(ctx context.Context, within time.Duration, fn func(q *db.Que
 				return err
 			}
 		}
-		if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {
+		if err = p.inTxOnce(ctx, within, reads, fn); !serializationFailure(err) {
 			return err
 		}
 	}
 	return err
 }
 
-func (p *Pool) inTxOnce(ctx context.Context, within time.Duration, fn func(q *db.Queries) error) error {
-	tx, err := p.begin(ctx)
+func (p *Pool) inTxOnce(
+	ctx context.Context, within time.Duration, reads bool, fn func(q *db.Queries) error,
+) error {
+	tx, err := p.begin(ctx, reads)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -326,7 +336,7 @@ func (p *Pool) inTxOnce(ctx context.Context, within time.Duration, fn func(q *db
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := tx.Commit(ctx); err != nil {
+	if err := tx.Commit(ctx); err != nil && !reads {
 		if NotWritten(err) {
 			return fmt.Errorf("commit: %w", err)
 		}
@@ -335,10 +345,14 @@ func (p *Pool) inTxOnce(ctx context.Context, within time.Duration, fn func(q *db
 	return nil
 }
 
-func (p *Pool) begin(ctx context.Context) (pgx.Tx, error) {
+func (p *Pool) begin(ctx context.Context, reads bool) (pgx.Tx, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
-	begin, err := beginInScope(ctx)
+	statement := "begin"
+	if reads {
+		statement = "begin read only"
+	}
+	begin, err := beginInScope(ctx, statement)
 	if err != nil {
 		return nil, err
 	}

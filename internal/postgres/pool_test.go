@@ -167,6 +167,24 @@ func TestInTx(t *testing.T) {
 		require.NotErrorIs(t, err, postgres.ErrInDoubt)
 	})
 
+	t.Run("ThatReadsIsNeverInDoubt", func(t *testing.T) {
+		t.Parallel()
+		b, proxy := behindProxy(t, postgres.Options{})
+		for _, ctx := range []context.Context{t.Context(), postgres.ForTenant(t.Context(), "ten_1")} {
+			for _, arm := range []func(string) *pgproxy.Cut{proxy.BeforeCommit, proxy.AfterCommit} {
+				cut, one := arm("SELECT 1"), 0
+				require.NoError(t, b.pool.InReadTx(ctx, func(q *db.Queries) error {
+					return q.DB().QueryRow(ctx, "SELECT 1").Scan(&one)
+				}))
+				require.True(t, cut.HasFired())
+				require.Equal(t, 1, one)
+			}
+			require.ErrorContains(t, b.pool.InReadTx(ctx, func(q *db.Queries) error {
+				return q.FeedCreate(ctx, []string{"ten_1"})
+			}), "read-only transaction")
+		}
+	})
+
 	t.Run("DoesNothingWithoutItsTimeout", func(t *testing.T) {
 		t.Parallel()
 		b, proxy := behindProxy(t, postgres.Options{})

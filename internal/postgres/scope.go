@@ -70,16 +70,16 @@ func scopeFor(ctx context.Context, tenant string) string {
 	return ""
 }
 
-// beginInScope is the statement that begins a transaction in the scope of ctx, in one round trip.
-func beginInScope(ctx context.Context) (string, error) {
+// beginInScope is begin, a statement that begins a transaction, with the scope of ctx, in one round trip.
+func beginInScope(ctx context.Context, begin string) (string, error) {
 	scope, ok := scopeOf(ctx)
 	if !ok {
-		return "", nil // pgx's own
+		return begin, nil
 	}
 	if strings.ContainsFunc(scope, func(c rune) bool { return c == '\'' || c == '\\' || c == 0 }) {
 		return "", fmt.Errorf("the tenant's id %q cannot be one", scope)
 	}
-	return "begin; SET LOCAL " + scopeSetting + " = '" + scope + "'", nil
+	return begin + "; SET LOCAL " + scopeSetting + " = '" + scope + "'", nil
 }
 
 // scoped sends each statement behind the setting of its scope, in one round trip and one transaction: what
