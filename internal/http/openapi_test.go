@@ -53,8 +53,8 @@ func TestOpenAPI(t *testing.T) {
 			"Order", "Payment", "Refund", "Failure", "Resource", "OrderList",
 			"Checkout", "CheckoutStep", "Stock", // part: checkouts
 			"Dispute", "DisputeList", // part: disputes
-			"IdempotencyKey", // part: history
-			"ProblemType",    // part: docs
+			"KeyHistory",  // part: history
+			"ProblemType", // part: docs
 		} {
 			s := doc.Components.Schemas[name].Value
 			require.ElementsMatchf(t, slices.Collect(maps.Keys(s.Properties)), s.Required, "%s", name)

@@ -67,6 +67,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
+	if o.only != "" && o.write != "" {
+		_, _ = fmt.Fprintln(stderr, "attack: -write is for all attacks: the table would lack those that -only leaves out")
+		return exitNotTried
+	}
 	only, wrong := regexp.Compile(o.only)
 	if err = errors.Join(err, wrong); err != nil {
 		_, _ = fmt.Fprintln(stderr, "attack:", err)
