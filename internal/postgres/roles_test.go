@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
@@ -290,6 +291,33 @@ func TestScope(t *testing.T) {
 		require.Empty(t, read(ctx, pool.Queries))
 	})
 	require.Panics(t, func() { postgres.ForAllTenants(t.Context(), "") }, "who works for all says so")
+}
+
+// TestEveryTableIsScoped: a query that forgets its tenant, of any table that has tenants, returns none of another's rows.
+// TestForgottenTenant asks some of them over HTTP.
+func TestEveryTableIsScoped(t *testing.T) {
+	t.Parallel()
+	c := openCatalogue(t) // with rows of the tenant "ten" in each
+	count := func(role, scope, table string) string {
+		results, err := c.conn.Exec(t.Context(), fmt.Sprintf("BEGIN; SET LOCAL ROLE %s; SET LOCAL payonce.tenants = '%s'; "+
+			"SELECT count(*) FROM %s; ROLLBACK", role, scope, table)).ReadAll()
+		require.NoError(t, err, table)
+		return string(results[3].Rows[0][0])
+	}
+	tables, err := c.conn.Exec(t.Context(), `SELECT a.attrelid::regclass FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+		WHERE a.attname = 'tenant_id' AND c.relkind IN ('r', 'v') AND c.relnamespace = 'public'::regnamespace`).ReadAll()
+	require.NoError(t, err)
+	require.Greater(t, len(tables[0].Rows), 10)
+	require.NoError(t, c.exec("INSERT INTO inbox_events (event_id, tenant_id) VALUES ('of ten', 'ten')"))
+	require.NoError(t, c.exec("INSERT INTO operator_actions (tenant_id) VALUES ('ten')")) // part: operator
+	for _, row := range tables[0].Rows {
+		table := string(row[0])
+		for _, role := range []string{"payonce_service", "payonce_audit"} {
+			require.Equal(t, "0", count(role, "another", table), table)
+			require.Equal(t, "0", count(role, "", table), table)
+			assert.NotEqual(t, "0", count(role, "ten", table), "%s has no rows: the test proves nothing", table)
+		}
+	}
 }
 
 // TestRowSecurityIsAChoice: without it the service works, and statements see what their own WHERE says.
