@@ -1,8 +1,9 @@
-# Gives the roles of roles.sql the password of the container's own role. The image's entry point reads this file once,
-# when it has made the data folder. In production each role has its own password.
+# Gives each role of roles.sql the password that docker-compose.yml has for it. The image's entry point reads this file once,
+# when it has made the data folder. Who has one of them has no other, and not that of the superuser (POSTGRES_PASSWORD).
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname "$POSTGRES_DB" \
-  --set password="$POSTGRES_PASSWORD" <<'SQL'
-ALTER ROLE payonce_owner PASSWORD :'password';
-ALTER ROLE payonce_service PASSWORD :'password';
-ALTER ROLE payonce_audit PASSWORD :'password';
+  --set owner="$POSTGRES_OWNER_PASSWORD" --set service="$POSTGRES_SERVICE_PASSWORD" \
+  --set audit="$POSTGRES_AUDIT_PASSWORD" <<'SQL'
+ALTER ROLE payonce_owner PASSWORD :'owner';
+ALTER ROLE payonce_service PASSWORD :'service';
+ALTER ROLE payonce_audit PASSWORD :'audit';
 SQL

@@ -1,6 +1,8 @@
 package deploy_test
 
 import (
+	"maps"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -114,6 +116,37 @@ func TestCompose(t *testing.T) {
 		} {
 			require.NotNil(t, settings[name], name)
 			require.Equal(t, want, *settings[name], name)
+		}
+	})
+
+	// Who has one of the passwords, as of the service's URL, has no other.
+	t.Run("GivesEachRoleOfTheDatabaseItsOwnPassword", func(t *testing.T) {
+		t.Parallel()
+		set, script := project.Services["postgres"].Environment, text(t, "../../deploy/passwords.sh")
+		password := map[string]string{} // of each role
+		for role, name := range map[string]string{
+			"payonce": "POSTGRES_PASSWORD", "payonce_owner": "POSTGRES_OWNER_PASSWORD",
+			"payonce_service": "POSTGRES_SERVICE_PASSWORD", "payonce_audit": "POSTGRES_AUDIT_PASSWORD",
+		} {
+			require.NotNil(t, set[name], name)
+			require.NotContains(t, slices.Collect(maps.Values(password)), *set[name], name)
+			password[role] = *set[name]
+			if role != "payonce" {
+				_, kind, _ := strings.Cut(role, "_")
+				require.Contains(t, script, "ALTER ROLE "+role+" PASSWORD :'"+kind+"';")
+				require.Contains(t, script, "--set "+kind+`="$`+name+`"`)
+			}
+		}
+		for name, service := range project.Services {
+			dsn := service.Environment["DATABASE_URL"]
+			if dsn == nil {
+				continue
+			}
+			u, err := url.Parse(*dsn)
+			require.NoError(t, err, name)
+			used, _ := u.User.Password()
+			require.Equal(t, password[u.User.Username()], used, name)
+			require.NotEqual(t, "payonce", u.User.Username(), "%s is a superuser", name)
 		}
 	})
 
