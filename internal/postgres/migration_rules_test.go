@@ -93,6 +93,21 @@ func TestLengthyMigrationsAreRefused(t *testing.T) {
 		`ALTER TABLE widgets ADD COLUMN size integer NOT NULL`,
 		`ALTER TYPE colour RENAME VALUE 'red' TO 'crimson'`,
 		`CREATE TABLE parts (id integer); ALTER TABLE widgets DROP COLUMN name`,
+		`ALTER TABLE widgets DROP CONSTRAINT widgets_pkey`,
+		`DROP VIEW red`,
+		`DROP FUNCTION nothing CASCADE`,
+		`DROP TRIGGER never ON widgets`,
+		`DROP POLICY p ON widgets`,
+
+		// The lock of a table is held while rows are copied.
+		`CREATE TABLE copies (id integer); ALTER TABLE widgets ADD COLUMN more text; INSERT INTO copies SELECT id FROM widgets`,
+		`CREATE TABLE copies (id integer REFERENCES widgets (id)); INSERT INTO copies SELECT id FROM widgets`,
+		`CREATE TABLE copies (id integer); INSERT INTO copies SELECT id FROM widgets; CREATE TRIGGER t AFTER DELETE ON widgets EXECUTE FUNCTION nothing()`,
+
+		// A domain with a check is checked for each row.
+		`ALTER TABLE widgets ADD COLUMN x a_domain_with_a_check`,
+		`CREATE DOMAIN positive AS integer CHECK (VALUE > 0); ALTER TABLE widgets ADD COLUMN x positive`,
+
 		`/* why */ DROP TABLE widgets`,
 		"-- +goose Up\nCOMMENT ON TABLE widgets IS 'a -- ; b'; DROP TABLE widgets;\n-- +goose Down\nSELECT 1",
 	} {
@@ -112,11 +127,10 @@ func TestBriefMigrations(t *testing.T) {
 	for _, sql := range []string{
 		`ALTER TABLE widgets ADD COLUMN more text`,
 		`ALTER TABLE widgets ADD COLUMN more text NOT NULL DEFAULT 'a, b;', ADD size numeric(10, 2) DEFAULT 1.5 NOT NULL`,
-		`ALTER TABLE widgets ADD COLUMN made_at timestamptz NOT NULL DEFAULT now(), ADD hue colour DEFAULT 'red'`,
+		`ALTER TABLE widgets ADD COLUMN made_at timestamptz NOT NULL DEFAULT now()`,
 		`ALTER TABLE widgets ADD COLUMN other integer, ADD CONSTRAINT of_other FOREIGN KEY (other) REFERENCES others (id) NOT VALID`,
 		`ALTER TABLE widgets ADD CONSTRAINT long CHECK (length(name) > 1) NOT VALID`,
 		`ALTER TABLE widgets VALIDATE CONSTRAINT short`,
-		`ALTER TABLE widgets DROP CONSTRAINT named`,
 		`ALTER TABLE widgets ALTER COLUMN old SET DEFAULT 'y', ALTER name DROP NOT NULL`,
 		`ALTER TABLE widgets ADD CONSTRAINT one_name UNIQUE USING INDEX one_name`,
 		`CREATE INDEX CONCURRENTLY widget_names ON widgets (lower(name)) WHERE name <> 'a'`,
@@ -159,7 +173,7 @@ var (
 		`alter table \w+ validate constraint \w+$)`)
 	// brief are statements that change no table, or lock it for a moment.
 	brief = regexp.MustCompile(`^(create (type|(or replace )?(function|view|(constraint )?trigger)|policy) |comment on |` +
-		`alter type \w+ add value |drop (trigger|function|view|policy) |grant |revoke )`)
+		`alter type \w+ add value |grant |revoke )`)
 	// briefAction are the actions of ALTER TABLE that change the catalogue alone. The default of a new column is one
 	// value, which PostgreSQL keeps in the catalogue: '' is any text.
 	briefAction = regexp.MustCompile(`^(` +
@@ -167,13 +181,13 @@ var (
 		`add (column )?\w+ ` + columnType + `( not null)? default (''|-?[\d.]+|true|false|now\(\))( not null)?|` +
 		`add constraint \w+ (check|foreign key) .* not valid|` +
 		`add constraint \w+ unique using index \w+|` +
-		`drop constraint (if exists )?\w+|` +
 		`alter (column )?\w+ (set default .*|drop default|drop not null)|` +
 		`enable row level security)$`)
 	serial = regexp.MustCompile(`^add (column )?\w+ (small|big)?serial`)
 )
 
-const columnType = `[a-z]\w*( \(?\d+(, ?\d+)?\)|\(\d+(, ?\d+)?\))?(\[\])?( collate "\w+")?`
+// columnType are types of PostgreSQL. A domain may have a check, which each row is read for.
+const columnType = `(text|bytea|boolean|smallint|integer|bigint|numeric|timestamptz|date|interval|uuid|jsonb)( \(?\d+(, ?\d+)?\)|\(\d+(, ?\d+)?\))?(\[\])?( collate "\w+")?`
 
 // lengthy returns the statements of a migration that are not known to be brief.
 func lengthy(migration string) (list []string) {
@@ -196,7 +210,10 @@ func lengthy(migration string) (list []string) {
 			made[table[1]] = true
 			continue
 		}
+		copies := copying.MatchString(s) && touchesOthers(made, statements)
 		switch {
+		case copies:
+			list = append(list, s)
 		case brief.MatchString(s), alone.MatchString(s) && len(statements) == 1,
 			isOf(made, createIndex, s), isOf(made, insertInto, s), isOf(made, alterTable, s), isBriefAlter(s):
 		default:
@@ -204,6 +221,26 @@ func lengthy(migration string) (list []string) {
 		}
 	}
 	return list
+}
+
+var (
+	copying = regexp.MustCompile(`^insert into .* select `)
+	touched = regexp.MustCompile(`\b(?:references|alter table|on) (\w+)`)
+)
+
+// touchesOthers reports whether a statement may lock a table that is not made here.
+func touchesOthers(made map[string]bool, statements []string) bool {
+	for _, s := range statements {
+		if copying.MatchString(s) { // its ON is a join's
+			continue
+		}
+		for _, table := range touched.FindAllStringSubmatch(s, -1) {
+			if !made[table[1]] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isOf reports whether the statement is about a table that is made here.
