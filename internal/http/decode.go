@@ -49,6 +49,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 			errors: []fieldError{{Message: "ended before it was complete"}},
 		}
 	}
+	visitOf(r).bodyRead = true
 	return body.Bytes(), nil
 }
 

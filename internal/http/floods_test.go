@@ -3,9 +3,12 @@ package http
 import (
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"os"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,31 +18,57 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// TestUnsignedBodiesAreBoundedInSum: however many connections send them.
+// TestUnsignedBodiesAreBoundedInSum: however many connections send them. What is given up is the largest body of the
+// network that has the most, never a small one that has just arrived.
 func TestUnsignedBodiesAreBoundedInSum(t *testing.T) {
 	t.Parallel()
-	var all atomic.Int64
-	read := func(size int) (*unsignedBody, error) {
+	all := newUnsignedBodies()
+	attacker, stripe := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("198.51.100.1/32")
+	var givenUp []int
+	read := func(network netip.Prefix, id, size int) (*unsignedBody, error) {
 		r := httptest.NewRequest("POST", "/v1/webhooks/stripe", nil)
+		ctx, _ := visited(r.Context())
+		r = r.WithContext(ctx)
 		r.ContentLength = -1
-		body := &unsignedBody{ReadCloser: io.NopCloser(strings.NewReader(strings.Repeat("x", size))), all: &all}
+		body := all.add(io.NopCloser(strings.NewReader(strings.Repeat("x", size))), network,
+			func() { givenUp = append(givenUp, id) })
 		r.Body = body
 		_, err := readBody(httptest.NewRecorder(), r, webhookMax)
 		return body, err
 	}
 	var held []*unsignedBody
-	for range unsignedMax / webhookMax {
-		body, err := read(webhookMax)
+	const half = webhookMax / 2
+	for id := range unsignedMax / half {
+		body, err := read(attacker, id, half)
 		require.NoError(t, err)
 		held = append(held, body)
 	}
-	over, err := read(1)
+	require.EqualValues(t, unsignedMax, all.held())
+	require.Empty(t, givenUp)
+
+	small, err := read(attacker, 100, 5<<10)
+	require.NoError(t, err, "a small one of the same network")
+	require.Len(t, givenUp, 1)
+	require.Less(t, givenUp[0], len(held), "a large one has made room")
+	large, err := read(stripe, 101, webhookMax)
+	require.NoError(t, err, "a larger one of another network")
+	require.Len(t, givenUp, 3)
+	require.Less(t, max(givenUp[1], givenUp[2]), len(held))
+	out := held[givenUp[0]]
+	out.ReadCloser = io.NopCloser(strings.NewReader("more of it, which must not count"))
+	_, err = out.Read(make([]byte, 100))
 	require.ErrorIs(t, err, errTooManyBodies)
 	require.Equal(t, codeUnavailable, problemOf(err).code)
-	over.release()
-	held[0].release()
-	_, err = read(1)
-	require.NoError(t, err)
+
+	require.True(t, all.remove(small))
+	require.True(t, all.remove(large))
+	for id, body := range held {
+		require.Equal(t, !slices.Contains(givenUp, id), all.remove(body))
+		require.False(t, all.remove(body), "once")
+	}
+	require.Zero(t, all.held())
+	require.Empty(t, all.networks)
+	require.Empty(t, all.bodies)
 }
 
 // TestOneWaiterPollsForAKey: the others are told by it, and no tenant has more than its share.
@@ -67,7 +96,8 @@ func TestOneWaiterPollsForAKey(t *testing.T) {
 // to the sum.
 func TestUnsignedBodiesAreReadOnlyIfTheirSignatureCouldBeOfNow(t *testing.T) {
 	t.Parallel()
-	s := &Server{o: Options{WebhookSecrets: []string{"whsec_1"}}, networks: newNetworks(), admission: newAdmission(admissionLimits(1, 1))}
+	s := &Server{o: Options{WebhookSecrets: []string{"whsec_1"}}, networks: newNetworks(),
+		unsigned: newUnsignedBodies(), admission: newAdmission(admissionLimits(1, 1))}
 	send := func(signature string) (read int64) {
 		body := strings.NewReader(strings.Repeat("x", 1000))
 		r := httptest.NewRequest("POST", "/v1/webhooks/stripe", body)
@@ -77,15 +107,78 @@ func TestUnsignedBodiesAreReadOnlyIfTheirSignatureCouldBeOfNow(t *testing.T) {
 		defer visit.slot.release()
 		_, err := s.readSigned(httptest.NewRecorder(), r)
 		require.ErrorIs(t, err, stripe.ErrBadWebhook)
-		require.Zero(t, s.unsigned.Load())
+		require.Zero(t, s.unsigned.held())
 		return 1000 - int64(body.Len())
 	}
 	const nobodys = ",v1=5257a869e7ecebeda32affa62cdca3fa51cad7e77a0e56ff536d0ce8e108d8bd"
 	for _, signature := range []string{
 		"", "no signature", "t=1" + nobodys, fmt.Sprint("t=", time.Now().Unix()), // without a signature
 		fmt.Sprint("t=", time.Now().Add(-6*time.Minute).Unix(), nobodys),
+		fmt.Sprint("t=", time.Now().Add(6*time.Minute).Unix(), nobodys), "t=4070908800" + nobodys,
+		"t=9223372036854775807" + nobodys,
 	} {
 		require.Zero(t, send(signature), signature)
 	}
 	require.EqualValues(t, 1000, send(fmt.Sprint("t=", time.Now().Unix(), nobodys)))
+}
+
+// deadlined is a response on a connection whose reads end when their deadline is set to the past.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	body *io.PipeReader
+}
+
+func (w deadlined) SetReadDeadline(at time.Time) error {
+	if !at.After(time.Now()) {
+		return w.body.CloseWithError(os.ErrDeadlineExceeded)
+	}
+	return nil
+}
+
+// TestUnsignedBodyThatIsGivenUpIsNotHeld: its request ends at once, whether the rest of the body is awaited or a slot.
+func TestUnsignedBodyThatIsGivenUpIsNotHeld(t *testing.T) {
+	t.Parallel()
+	for name, whole := range map[string]bool{"Arriving": false, "Queued": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTestServer(t, nil)
+			s.o.Within = time.Hour // so that the slot is not given up for its time
+			body, client := io.Pipe()
+			r := httptest.NewRequest("POST", "/v1/webhooks/stripe", body)
+			r.Header.Set("Stripe-Signature", signatureOfNow())
+			ctx, _ := visited(r.Context())
+			r = r.WithContext(ctx)
+			q := &s.admission.client(clientID{network: s.networks.of(r.RemoteAddr)}).queues[classWebhook]
+			q.inUse = 1000
+			refused := make(chan error, 1)
+			go func() {
+				_, err := s.readSigned(deadlined{httptest.NewRecorder(), body}, r)
+				refused <- err
+			}()
+			_, err := client.Write(make([]byte, 100))
+			require.NoError(t, err)
+			if whole {
+				require.NoError(t, client.Close())
+				require.Eventually(t, func() bool {
+					s.admission.mu.Lock()
+					defer s.admission.mu.Unlock()
+					return len(q.waiting) == 1
+				}, 10*time.Second, time.Millisecond)
+			}
+			require.Eventually(t, func() bool { return s.unsigned.held() == 100 }, 10*time.Second, time.Millisecond)
+
+			s.unsigned.mu.Lock()
+			s.unsigned.bytes += unsignedMax - 100
+			s.unsigned.mu.Unlock()
+			another := s.unsigned.add(http.NoBody, netip.Prefix{}, func() {})
+			require.True(t, s.unsigned.grow(another, 1))
+			select {
+			case err := <-refused:
+				require.Equal(t, codeUnavailable, problemOf(err).code)
+			case <-time.After(20 * time.Second):
+				t.Fatal("it is held")
+			}
+			require.Same(t, body, r.Body)
+		})
+	}
 }

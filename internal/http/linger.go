@@ -9,7 +9,8 @@ import (
 // A request may be refused before its body has been read, because it is too large or has no API key. If the
 // connection is closed then, the kernel answers what is still coming with a reset, and the client's kernel throws
 // away the response that it has not read yet. net/http reads a body of 256 KiB or less to its end, but not if the
-// client wants the connection closed. So here the response is sent, and then the rest of the body is read and
+// client wants the connection closed; and it reads before it sends the response, so a client that announces a body of
+// unknown length and waits would get none. So here the response is sent, and then the rest of the body is read and
 // dropped, within limits (RFC 9112, section 9.6).
 
 const (
@@ -21,7 +22,7 @@ const (
 // is written.
 func lingerAfter(w http.ResponseWriter, r *http.Request, tooLarge bool) {
 	seen, ok := w.(*statusWriter)
-	unread := tooLarge || r.Close || r.ContentLength > bodyMax
+	unread := tooLarge || r.Close || r.ContentLength > bodyMax || r.ContentLength < 0 && !visitOf(r).bodyRead
 	if !ok || !unread || r.Body == http.NoBody || r.Header.Get("Expect") != "" { // It waits for our permission to send.
 		return
 	}

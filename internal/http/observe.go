@@ -29,6 +29,7 @@ type visit struct {
 	requestID string // generated here: a client may send the same id with each retry
 	tenant    tenant // set by authenticated
 	slot      slot
+	bodyRead  bool // to its end
 	gone      <-chan struct{}
 	routes    chi.Context
 }

@@ -39,7 +39,7 @@ var serviceTexts = map[string]problemText{
 	},
 	codeInvalidSignature: {
 		What: "The Stripe-Signature header is missing, does not match the body, was made with a secret " +
-			"that this service does not have, or is older than 300 seconds. The event was not stored.",
+			"that this service does not have, or its time is more than 300 seconds from now. The event was not stored.",
 		Retry: "Stripe sends the event again automatically. If all events are refused, compare the " +
 			"endpoint's signing secret with STRIPE_WEBHOOK_SECRET and check the clock of the server.",
 	},

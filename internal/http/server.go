@@ -75,7 +75,7 @@ type Server struct {
 	ready     *readiness
 	waiters   *waiters
 	webhooks  *inbox.Intake
-	unsigned  atomic.Int64 // bytes of webhooks whose signature is not checked yet
+	unsigned  *unsignedBodies
 	requests  *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
@@ -105,6 +105,7 @@ func NewServer(o Options) *Server {
 		ready:     &readiness{ping: o.Pool.Ping},
 		waiters:   newWaiters(),
 		webhooks:  inbox.NewIntake(o.Pool),
+		unsigned:  newUnsignedBodies(),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
 			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
 		refused: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_refused_total",
@@ -116,6 +117,9 @@ func NewServer(o Options) *Server {
 	}
 	s.badSignatures = f.NewCounter(prometheus.CounterOpts{Name: "payonce_webhook_signature_failures_total",
 		Help: "Webhooks rejected for an invalid signature: wrong secret, wrong clock, or a forged webhook."})
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_webhook_unsigned_bytes",
+		Help: "Bytes of webhooks that are held until their signature is checked."},
+		func() float64 { return float64(s.unsigned.held()) })
 	for _, reason := range refusalReasons {
 		s.refused.WithLabelValues(string(reason)) // zero from the start, so that the first one shows as an increase
 	}

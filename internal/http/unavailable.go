@@ -15,12 +15,13 @@ const (
 	reasonTenantStripe  refusalReason = "tenant_stripe"  // the tenant's share of the rate of calls to Stripe
 	reasonTenantQueue   refusalReason = "tenant_queue"   // a queue of the tenant is full, or too long for the request's time
 	reasonAnonymous     refusalReason = "anonymous"      // the same, of clients without a valid API key or signature
+	reasonWebhookBodies refusalReason = "webhook_bodies" // webhooks whose signature is not checked yet are too large in sum
 	reasonOverloaded    refusalReason = "overloaded"     // the queues of all tenants together are full
 )
 
 var refusalReasons = []refusalReason{
 	reasonDatabase, reasonStripe, reasonDraining, reasonNotConfigured, reasonTenantRate, reasonTenantStripe,
-	reasonTenantQueue, reasonAnonymous, reasonOverloaded,
+	reasonTenantQueue, reasonAnonymous, reasonWebhookBodies, reasonOverloaded,
 }
 
 // unavailable is a 503. Nothing was begun.

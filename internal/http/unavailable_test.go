@@ -61,8 +61,8 @@ func TestReasonsOfRefusals(t *testing.T) {
 	counts(reasonAnonymous, http.StatusServiceUnavailable, get(madeUp))
 
 	t.Log("floods of unsigned bodies, of clients without a key, and of one tenant")
-	s.unsigned.Store(unsignedMax)
-	counts(reasonAnonymous, http.StatusServiceUnavailable,
+	s.unsigned.bytes = unsignedMax
+	counts(reasonWebhookBodies, http.StatusServiceUnavailable,
 		func() int { return s.status("POST", "/v1/webhooks/stripe", "", "{}") })
 	s.fillQueues(clientID{network: own})
 	counts(reasonAnonymous, http.StatusServiceUnavailable, get(""))

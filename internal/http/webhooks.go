@@ -1,10 +1,9 @@
 package http
 
 import (
+	"context"
 	"errors"
-	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"example.com/payonce/internal/idempotency"
@@ -15,12 +14,8 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-const (
-	webhookMax   = 1 << 20
-	unsignedMax  = 32 << 20        // of all bodies whose signature is not checked yet
-	unsignedTime = 5 * time.Second // in which such a body must arrive
-	webhookRetry = time.Minute     // Stripe has its own schedule; this is for people who read the response.
-)
+// webhookRetry is for people who read the response: Stripe has its own schedule.
+const webhookRetry = time.Minute
 
 // webhooksPart is the only POST without an Idempotency-Key: Stripe sends none, and the id of
 // its event, which the inbox stores, serves the same purpose.
@@ -48,7 +43,8 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 			s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
 		}
 		err = &problem{
-			code: codeInvalidSignature, detail: "The signature does not match the body, or is older than five minutes.",
+			code:   codeInvalidSignature,
+			detail: "The signature does not match the body, or its time is more than five minutes from now.",
 		}
 	}
 	if err != nil {
@@ -82,10 +78,6 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"received":true}`)})
 }
 
-// errTooManyBodies is for a webhook that would exceed unsignedMax.
-var errTooManyBodies = unavailable(reasonAnonymous, webhookRetry,
-	"Too many webhooks are being received. This one was not stored.")
-
 // readSigned reads a body and checks its signature. Anybody can send one, so before that is done all of them together
 // have a limit, and without a signature that could be of now none is read.
 func (s *Server) readSigned(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -95,37 +87,32 @@ func (s *Server) readSigned(w http.ResponseWriter, r *http.Request) ([]byte, err
 			return nil, err
 		}
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unsignedTime)) // A recorder in a test has none.
-	unsigned := &unsignedBody{ReadCloser: r.Body, all: &s.unsigned}
-	defer unsigned.release()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	control, unread := http.NewResponseController(w), r.Body // A recorder in a test has no deadlines.
+	arriveBy := time.Now().Add(unsignedTime)
+	_ = control.SetReadDeadline(arriveBy)
+	unsigned := s.unsigned.add(unread, s.networks.of(r.RemoteAddr), func() {
+		cancel()
+		_ = control.SetReadDeadline(time.Now())
+	})
 	r.Body = unsigned
+	defer func() {
+		r.Body = unread // What the client still sends is dropped (linger), and counts no more.
+		s.unsigned.remove(unsigned)
+	}()
 	body, err := readBody(w, r, webhookMax)
+	if errors.Is(err, errTooManyBodies) {
+		time.Sleep(time.Until(arriveBy)) // Told at once, a flood would send the next one at once.
+	}
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := s.bounded(r.Context(), 0)
-	defer cancel()
+	ctx, stop := s.bounded(ctx, 0)
+	defer stop()
 	if err := s.admit(ctx, r, classWebhook); err != nil {
 		return nil, err
 	}
 	// The signature covers the raw bytes, so it is checked before anything is decoded.
 	return body, stripe.VerifyWebhook(body, header, s.o.WebhookSecrets)
 }
-
-// unsignedBody counts what it has read in the sum of all.
-type unsignedBody struct {
-	io.ReadCloser
-	all  *atomic.Int64
-	mine int64
-}
-
-func (b *unsignedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.mine += int64(n)
-	if b.all.Add(int64(n)) > unsignedMax {
-		return 0, errTooManyBodies
-	}
-	return n, err
-}
-
-func (b *unsignedBody) release() { b.all.Add(-b.mine) }

@@ -3,6 +3,7 @@ package stripe
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,17 +15,33 @@ import (
 // ErrBadWebhook says that a webhook is not a signed event of Stripe's.
 var ErrBadWebhook = errors.New("not a signed event of Stripe's")
 
-// webhookTolerance is how old a webhook's signature may be, Stripe's own default.
+// webhookTolerance is how old a webhook's signature may be, Stripe's own default, and how far in the future its time.
 const webhookTolerance = 300 * time.Second
 
 // CheckWebhookHeader checks what can be checked of a Stripe-Signature before the body is read: its form and its time.
 // ErrBadWebhook: no body could match it.
 func CheckWebhookHeader(header string) error {
+	if until := time.Until(signedAt(header)); until > webhookTolerance {
+		return fmt.Errorf("%w: its time is %s in the future", ErrBadWebhook, until.Round(time.Second))
+	}
 	why := webhook.ValidatePayloadWithTolerance(nil, header, "", webhookTolerance)
 	if why == nil || errors.Is(why, webhook.ErrNoValidSignature) && strings.Contains(header, "v1=") {
 		return nil // Only the body can tell.
 	}
 	return fmt.Errorf("%w: %w", ErrBadWebhook, why)
+}
+
+// signedAt is the time in a Stripe-Signature, the last one as stripe-go has it; zero if there is none. stripe-go checks
+// that it is not too old, and not that it is not in the future.
+func signedAt(header string) (at time.Time) {
+	for pair := range strings.SplitSeq(header, ",") {
+		if value, ok := strings.CutPrefix(pair, "t="); ok {
+			if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+				at = time.Unix(seconds, 0)
+			}
+		}
+	}
+	return at
 }
 
 // VerifyWebhook checks the signature of the raw body against each secret; there are

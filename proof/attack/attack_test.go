@@ -125,10 +125,11 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestSlowedVictim: a median eleven times as long, a failed request and a probe that says no are each seen.
+// TestSlowedVictim: a median eleven times as long, a failed request, a webhook that is refused and a probe that says no are each
+// seen.
 func TestSlowedVictim(t *testing.T) {
 	t.Parallel()
-	var slow, failing, unready atomic.Bool
+	var slow, failing, unready, refusing atomic.Bool
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/readyz":
@@ -140,6 +141,10 @@ func TestSlowedVictim(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 			_, _ = w.Write([]byte(`{"id":"a"}`))
+		case r.URL.Path == "/v1/webhooks/stripe":
+			if refusing.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
 		default:
 			time.Sleep(time.Millisecond)
 			if slow.Load() {
@@ -162,6 +167,7 @@ func TestSlowedVictim(t *testing.T) {
 	require.ErrorIs(t, amid(&failing), errDidNotHold)
 	require.ErrorIs(t, amid(&unready), errDidNotHold)
 	require.ErrorIs(t, amid(&slow), errDidNotHold)
+	require.ErrorIs(t, amid(&refusing), errDidNotHold)
 }
 
 // TestFlood: it is sent over all its connections, each request differs where it should, and its answers are counted.

@@ -21,12 +21,13 @@ const (
 	floodOrders      = 600
 	floodStripeRPS   = 25
 	floodStripeTakes = 20 * time.Millisecond
+	webhookHolders   = 60 // twice as many as there is room for
 	memoryHolders    = 200
 	memoryMore       = 192 // MiB
 )
 
 const doesNotSlow = "payments, orders and reads of another tenant take at most ten times as long as without it, none fails, " +
-	"and the process is ready throughout"
+	"Stripe's signed webhooks are stored, and the process is ready throughout"
 
 // floodOf makes an attack of the requests that prepare returns.
 func floodOf(name, who, tries string, connections int, prepare func(context.Context, *site) ([]string, error)) attack {
@@ -145,6 +146,12 @@ var (
 	floodOfUnsignedWebhooks = floodOf("unsigned webhooks", "anybody", "%d connections that send events of 100 KiB under made-up signatures",
 		floodConnections, func(_ context.Context, _ *site) ([]string, error) {
 			return []string{unsignedWebhook(100 << 10)}, nil
+		})
+	floodOfHeldWebhooks = floodOf("webhooks without an end", "anybody",
+		"%d connections that send events of 1 MiB under made-up signatures, but for their last bytes, and wait", webhookHolders,
+		func(_ context.Context, _ *site) ([]string, error) {
+			event := unsignedWebhook(1<<20 - 100)
+			return []string{event[:len(event)-6], unsignedWebhook(100)}, nil // A whole one now and then shows that it is heard.
 		})
 	floodOfProbes = floodOf("probes", "anybody", "%d connections that ask whether the process is ready", floodConnections,
 		func(_ context.Context, _ *site) ([]string, error) {

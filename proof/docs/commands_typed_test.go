@@ -120,6 +120,8 @@ var session = []typed{
 		as: func(*terminal) []string { return []string{"the key", "THE_KEY"} }, says: `^[0-9a-f]{12}\n$`},
 	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep ^payonce_`, as: admin,
 		says: `(?m)^payonce_idempotent_requests_total\{operation="create_payment",result="fresh"\} 2$`},
+	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep -e ^payonce_webhook_unsigned -e webhooks/stripe`,
+		as: admin, says: `(?m)^payonce_webhook_unsigned_bytes 0$`},
 	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep -e ^payonce_loop_idle -e ^payonce_loop_failures`,
 		as: admin, says: `(?m)^payonce_loop_idle_seconds\{loop="completer"\} `},
 	{command: `date -u; curl -sI https://api.stripe.com | grep -i ^date`, as: func(s *terminal) []string {
