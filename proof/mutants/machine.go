@@ -192,17 +192,18 @@ func (o options) among(p place, all []mutation.Mutant, recorded *mutation.Record
 	return slices.DeleteFunc(named, func(m mutation.Mutant) bool { return !chosen[m.ID] }), nil
 }
 
-// few leaves out those that a test was recorded to kill, if more have changed than may be tried.
+// few leaves out those that were tried before, if more have changed than may be tried: to see once more that nothing
+// kills a known survivor takes every test that reaches it.
 func (o options) few(changed []mutation.Mutant, recorded *mutation.Recorded) []mutation.Mutant {
 	if o.most == 0 || len(changed) <= o.most {
 		return changed
 	}
 	tried := slices.DeleteFunc(slices.Clone(changed), func(m mutation.Mutant) bool {
 		_, killed := recorded.KilledBy[m.ID]
-		return killed || recorded.Equivalent[m.ID] != ""
+		return killed || recorded.Survived[m.ID] || recorded.Equivalent[m.ID] != ""
 	})
-	fmt.Printf("==> NOT TRIED AGAIN: the code or the tests of %d mutants have changed, more than %d. Those that no test "+
-		"was recorded to kill are tried, %d; the others are left to the night: go run -C proof ./mutants\n",
+	fmt.Printf("==> NOT TRIED AGAIN: the code or the tests of %d mutants have changed, more than %d. Those that were "+
+		"never tried are, %d; the others are left to the night: go run -C proof ./mutants\n",
 		len(changed), o.most, len(tried))
 	return tried
 }

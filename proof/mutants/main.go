@@ -6,7 +6,7 @@
 //	go run -C proof ./mutants -catalogue   each constraint, trigger and unique index, each predicate of a query, but for
 //	                                       those that are listed as equivalent
 //	go run -C proof ./mutants -changed     what has changed, or whose test has, since it was tried; -most N: if that is more
-//	                                       than N, only what no test was recorded to kill. With -catalogue: both
+//	                                       than N, only what was never tried. With -catalogue: both
 //	go run -C proof ./mutants -match NAME  one that is generated, or those whose names match a regular expression;
 //	                                       -list prints the names, -tests chooses the tests to try and to compile
 //
@@ -60,7 +60,7 @@ func main() {
 	flag.BoolVar(&o.catalogue, "catalogue", false, "the mutants of the schema and of the queries")
 	flag.BoolVar(&o.changed, "changed", false, "generated mutants of what has changed since they were tried")
 	flag.IntVar(&o.most, "most", 0,
-		"with -changed: if more than so many have changed, try only those that no test was recorded to kill; 0 is no limit")
+		"with -changed: if more than so many have changed, try only those that were never tried; 0 is no limit")
 	flag.StringVar(&o.match, "match", "", "the generated mutant of this name, or those whose names match this regular expression")
 	flag.StringVar(&o.tests, "tests", "", `try these tests alone: a regular expression over "internal/payments TestX"`)
 	flag.BoolVar(&o.list, "list", false, "print the names of the generated mutants and run nothing")
