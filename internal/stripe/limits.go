@@ -100,6 +100,9 @@ func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
 	l.newWork = newQueue(accountShare * perSecond * newWorkShare)
 	l.waiting = promauto.With(metrics).NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_stripe_calls_waiting",
 		Help: "Calls that wait for their turn, to stay within STRIPE_RPS."}, []string{"stripe_operation"})
+	for _, op := range paymentCalls {
+		l.waiting.WithLabelValues(string(op)) // zero from the start: a panel without a series looks broken
+	}
 	l.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name: "stripe", MaxRequests: 1, Interval: breakerWindow, Timeout: breakerOpen,
 		ReadyToTrip: func(c gobreaker.Counts) bool {

@@ -122,8 +122,8 @@ var All = []Mutant{
 		Edits: []Edit{
 			{"internal/postgres/pool.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool " +
 				"{\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
-			{"internal/postgres/pool.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {",
-				"if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
+			{"internal/postgres/pool.go", "if err = p.inTxOnce(ctx, within, reads, fn); !serializationFailure(err) {",
+				"if err = p.inTxOnce(ctx, within, reads, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
 		},
 		Test: Test{"testkit/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not " +
 			"repeated by itself"},
