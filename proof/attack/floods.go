@@ -22,8 +22,8 @@ const (
 	floodStripeRPS   = 25
 	floodStripeTakes = 20 * time.Millisecond
 	webhookHolders   = 60 // twice as many as there is room for
-	memoryHolders    = 200
-	memoryMore       = 192 // MiB
+	memoryHolders    = 300
+	memoryMore       = 256 // MiB, of which unsigned bodies are 32: the heap may double, and buffers do while they grow
 )
 
 const doesNotSlow = "payments, orders and reads of another tenant take at most ten times as long as without it, none fails, " +
