@@ -98,7 +98,7 @@ func (r *readiness) ask() error {
 	}
 }
 
-// put asks the question, and gives its answer to all who wait for it.
+// put sends the query, and gives its result to all probes that wait for it.
 func (r *readiness) put(a *readinessAnswer) {
 	ctx, cancel := context.WithTimeout(context.Background(), readinessQuestion)
 	defer cancel()

@@ -34,7 +34,7 @@ func (l *lanes) leave(tenantID string, d time.Duration) bool {
 	return !already
 }
 
-// isLeft reports whether the tenant is left to others, and forgets it when the time is over.
+// isLeft reports whether the tenant is left to others, and drops it when the time is over.
 func (l *lanes) isLeft(tenantID string) bool {
 	until, is := l.left[tenantID]
 	if is && time.Now().After(until) {

@@ -12,7 +12,7 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestTenantsShareStripe: a tenant that pays faster than Stripe's rate allows is told so before anything of it is
+// TestTenantsShareStripe: a tenant that pays faster than Stripe's rate allows is refused before anything of it is
 // recorded, and another tenant's payments are made meanwhile. What was begun is finished, and its replays are free.
 func TestTenantsShareStripe(t *testing.T) {
 	t.Parallel()

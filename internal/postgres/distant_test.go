@@ -42,7 +42,7 @@ func TestStartsAtADistance(t *testing.T) {
 	}
 }
 
-// TestReadyAtADistance: a probe waits for a second, in which nobody connects to a server at a distance. So the connection
+// TestReadyAtADistance: a probe waits for a second, too short to connect to a server at a distance. So the connection
 // that it began to make is there for the next one, and is kept from one to the next.
 func TestReadyAtADistance(t *testing.T) {
 	t.Parallel()

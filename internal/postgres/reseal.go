@@ -134,7 +134,7 @@ func (r *Resealer) RunOnce(ctx context.Context) (int, error) {
 		}
 		return others.looked + answers.looked, err
 	}
-	return answers.resealed, err // no hurry with the others: another process may write them with its own first key
+	return answers.resealed, err // the others have time: another process may write them with its own first key
 }
 
 // resealedPage is a page of values that was looked at.

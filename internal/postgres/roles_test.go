@@ -293,8 +293,8 @@ func TestScope(t *testing.T) {
 	require.Panics(t, func() { postgres.ForAllTenants(t.Context(), "") }, "who works for all says so")
 }
 
-// TestEveryTableIsScoped: a query that forgets its tenant, of any table that has tenants, returns none of another's rows.
-// TestForgottenTenant asks some of them over HTTP.
+// TestEveryTableIsScoped: a query without its tenant's condition, of any table that has tenants, returns no other tenant's rows.
+// TestForgottenTenant does so over HTTP, for some of them.
 func TestEveryTableIsScoped(t *testing.T) {
 	t.Parallel()
 	c := openCatalogue(t) // with rows of the tenant "ten" in each

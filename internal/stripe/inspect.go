@@ -107,7 +107,7 @@ func (s *Client) MayRead(ctx context.Context, r Resource) Reading {
 	return s.inspect(ctx, r.list+"?limit=1", &any)
 }
 
-// MayWrite asks for what cannot be done. Nil in Err: it was refused for that, and not for want of a permission.
+// MayWrite requests what cannot be done. Nil in Err: it was refused for that, and not for want of a permission.
 func (s *Client) MayWrite(ctx context.Context, w Write) Reading {
 	params := stripego.Params{Context: ctx}
 	if w.ofIntent {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// NoTenant is the tenant of a call that is made for none of them: a loop compares its rows with Stripe, or an operator
-// asks. Such calls take turns with the tenants' as if they were one more tenant's.
+// NoTenant is the tenant of a call that is made for none of them, by a loop that compares rows with Stripe, or for an
+// operator's action. Such calls take turns with the tenants' as if they were one more tenant's.
 const NoTenant = ""
 
 // errTooLong says that a turn would come after the caller's deadline, so there is no use in waiting for it.
@@ -89,7 +89,7 @@ func (q *queue) leave(tenantID string, turn chan struct{}, why error) error {
 	return why
 }
 
-// tryTake takes a turn if there is one to spare: nobody waits for it.
+// tryTake takes a turn if there is one to spare: no other call waits for it.
 func (q *queue) tryTake() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,7 +98,7 @@ func (q *queue) tryTake() bool {
 
 func (q *queue) take() bool { return len(q.rotation) == 0 && q.bucket.Allow() }
 
-// handOut hands out the tokens that there are, and sets a timer for the next one if somebody waits for it.
+// handOut hands out the tokens that there are, and sets a timer for the next one if a call waits for it.
 func (q *queue) handOut() {
 	for len(q.rotation) > 0 && q.bucket.Allow() {
 		tenantID := q.rotation[0]
@@ -122,7 +122,7 @@ func (q *queue) handOut() {
 	})
 }
 
-// delay is how long another call of the tenant would wait if nobody else came, behind so many of its own that are not in
+// delay is how long another call of the tenant would wait if no other came, behind so many of its own that are not in
 // the queue yet. It may be one turn for each tenant too long.
 func (q *queue) delay(tenantID string, more int) time.Duration {
 	own := len(q.waiting[tenantID]) + more

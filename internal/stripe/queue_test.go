@@ -220,7 +220,7 @@ func (m *merchant) pay(ctx context.Context, records time.Duration) {
 	}
 }
 
-// TestNewWorkIsBounded: who pays faster than Stripe allows is told so before anything is recorded. What has been begun
+// TestNewWorkIsBounded: a tenant that pays faster than Stripe allows is refused before anything is recorded. What has been begun
 // has its turns in time.
 func TestNewWorkIsBounded(t *testing.T) {
 	t.Parallel()
