@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -63,8 +62,7 @@ func (d *diagnosis) notAsked(why string, ids ...string) {
 
 // doctor asks everything that a night depends on. It changes nothing, here or elsewhere.
 func doctor(ctx context.Context, cli cli, args []string) error {
-	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)
-	flags.SetOutput(cli.stderr)
+	flags := cli.flags("doctor")
 	asJSON := flags.Bool("json", false, "print JSON")
 	if flags.Parse(args) != nil || flags.NArg() > 0 {
 		return errUsage

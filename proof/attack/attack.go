@@ -27,7 +27,7 @@ var attacks = []attack{
 	floodOfWrongKeys, floodOfReads, floodOfReplays, floodOfNewWork, floodOfInvalidBodies, floodOfRefusals,
 	floodOfMistakes, floodOfBadQueries, floodOfStock, floodOfStockMistakes, floodOfWaiters,
 	floodOfUnsignedWebhooks, floodOfHeldWebhooks, floodOfProbes, floodOfPages, floodOfPayments, memory,
-	readOnlyServer, connectionSlots, fullDisk,
+	readOnlyServer, connectionSlots, fullDisk, stolenConnection,
 	secretsInOutputs, signedOutSession, escapesInTerminal,
 	foreignProfiles, guessedTokens, // last: they use up the tries of the address from which the others sign in
 }

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 func TestAttacksSucceedWhereNothingStopsThem(t *testing.T) {
 	t.Parallel()
 	s := &site{api: &process.API{}, pool: dbtest.New(t)}
+	s.service = s.pool.Raw().Config().ConnString()
 	s.owned = owned{order: "ord_of_victim", payment: "pay_of_victim", refund: "rfd_of_victim", checkout: "chk_of_victim",
 		key: "key-of-victim", sku: "sku-of-victim"}
 	spec, err := inventory.Read("internal/http/openapi.yaml")
@@ -118,11 +119,25 @@ func TestPage(t *testing.T) {
 
 	model, table, found := strings.Cut(page, pageBegin)
 	require.True(t, found)
+	names := map[string]bool{}
 	for _, a := range attacks {
+		names[a.name] = true
 		require.Contains(t, model, a.name, "the threat model does not name the attack")
 		require.Contains(t, table, "| "+a.name+" | "+a.who+" | "+a.tries+" | "+a.holds+" |",
 			"go run -C proof ./attack -write docs")
 	}
+	lines := 0
+	for line := range strings.Lines(model) {
+		cells := strings.Split(strings.Trim(line, "|\n "), " | ")
+		if len(cells) != 5 || cells[0] == "who" || cells[0] == "---" {
+			continue
+		}
+		lines++
+		for _, name := range strings.Split(cells[4], ", ") {
+			require.True(t, names[name], "the threat model names %q, which is no attack, on the line of %s", name, cells[0])
+		}
+	}
+	require.Greater(t, lines, 15, "the threat model was not read")
 }
 
 // TestSlowedVictim: a median eleven times as long, a failed request, a webhook that is refused and a probe that says no are each
