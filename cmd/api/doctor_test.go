@@ -617,8 +617,10 @@ func TestDoctorIsBounded(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*doctorWithin) // a guard, for one that waits for ever
 	defer cancel()
+	began := time.Now()
 	report := examine(ctx, patient{getenv: func(name string) string { return env[name] }})
 	require.NoError(t, ctx.Err())
+	require.Less(t, time.Since(began), doctorWithin+2*time.Second, "it says that it takes six seconds at most")
 	require.False(t, report.OK)
 	found := map[string]verdict{}
 	for _, c := range report.Checks {
