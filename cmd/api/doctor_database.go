@@ -118,6 +118,12 @@ func rights(d *diagnosis, f postgres.Facts) {
 			"deploy/roles.sql and serve as payonce_service", f.Role)
 		return
 	}
+	if len(f.Owners) > 0 {
+		d.say(warning, "database.rights", "tables or functions belong to %s and not to payonce_owner, as after a restore with "+
+			"--no-owner: `api migrate` as payonce_owner is refused, and the function erase_customer has its owner's rights; run "+
+			"deploy/roles.sql again as a superuser", strings.Join(f.Owners, ", "))
+		return
+	}
 	d.say(healthy, "database.rights", "the role %s may read and write what the service does", f.Role)
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/deploy"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
@@ -231,6 +232,14 @@ func TestDoctor(t *testing.T) {
 		}, id: "database.rights", status: bad, says: `nobody lacks 8 rights: INSERT on orders, UPDATE on idempotency_keys, `},
 		{name: "RoleThatOwnsTheTables", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
 			id: "database.rights", status: warning, says: "owns the tables"},
+		{name: "TablesOfAnotherOwner", ill: func(c *clinic) func() {
+			c.exec("ALTER TABLE stripe_call_rows OWNER TO CURRENT_USER")
+			return func() { c.exec(deploy.Roles) }
+		}, id: "database.rights", status: warning, says: "belong to postgres and not to payonce_owner"},
+		{name: "FunctionOfAnotherOwner", ill: func(c *clinic) func() {
+			c.exec("ALTER FUNCTION erase_customer OWNER TO CURRENT_USER")
+			return func() { c.exec(deploy.Roles) }
+		}, id: "database.rights", status: warning, says: "belong to postgres and not to payonce_owner"},
 		{name: "OwnerIsNotScoped", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
 			id: "database.row_security", status: warning, says: "is off, because the role"},
 		{name: "RowSecurityOff", ill: func(c *clinic) func() {

@@ -21,8 +21,11 @@ type Facts struct {
 	Role              string
 	// Lacks are the rights that the role needs and has not, such as "UPDATE on payments". A table that does not exist
 	// is the schema's matter, not the role's.
-	Lacks    []string
-	Owns     bool // it has the rights of the tables' owner (OwnsTables)
+	Lacks []string
+	Owns  bool // it has the rights of the tables' owner (OwnsTables)
+	// Owners are the roles that own the service's tables, or erase_customer, in the place of payonce_owner, where that
+	// role exists: it cannot migrate what belongs to them, and erase_customer has its owner's rights.
+	Owners   []string
 	Scoped   bool // policies bind it: a statement sees only the rows of the tenants that it names
 	Migrated bool // there is a table of migrations
 	Pooled   bool // a pooler accepted the connection
@@ -39,7 +42,16 @@ SELECT current_setting('server_version_num')::int / 10000, current_setting('serv
     current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'), current_user::text, clock_timestamp(),
     to_regclass('goose_db_version') IS NOT NULL,
     coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = to_regclass('tenants')), false),
-    coalesce((SELECT row_security_active(c.oid) FROM pg_class c WHERE c.oid = to_regclass('tenants')), false)`
+    coalesce((SELECT row_security_active(c.oid) FROM pg_class c WHERE c.oid = to_regclass('tenants')), false),
+    ARRAY(SELECT DISTINCT o.owner::regrole::text FROM (
+            SELECT c.relowner AS owner FROM pg_class c
+            WHERE c.relname = ANY (ARRAY['goose_db_version', 'tenants'] || $1::text[])
+              AND c.relnamespace = current_schema()::regnamespace
+            UNION ALL
+            SELECT p.proowner FROM pg_proc p
+            WHERE p.proname = 'erase_customer' AND p.pronamespace = current_schema()::regnamespace) o
+        WHERE o.owner <> to_regrole('payonce_owner')
+        ORDER BY 1)`
 
 	// An UPDATE may be allowed for some columns only.
 	factsOfRights = `-- FactsOfRights
@@ -71,9 +83,9 @@ func (p *Pool) Facts(ctx context.Context) (f Facts, err error) {
 		return f, err
 	}
 	f.Asked = time.Now()
-	err = conn.QueryRow(ctx, factsOfServer, pgx.QueryExecModeExec).Scan(&f.Version, &f.FullVersion, &f.InRecovery,
+	err = conn.QueryRow(ctx, factsOfServer, pgx.QueryExecModeExec, writtenTables).Scan(&f.Version, &f.FullVersion, &f.InRecovery,
 		&f.ReadOnly, &f.Fsync, &f.FullPageWrites, &f.SynchronousCommit, &f.Role, &f.Now, &f.Migrated,
-		&f.Owns, &f.Scoped)
+		&f.Owns, &f.Scoped, &f.Owners)
 	f.Answered = time.Now()
 	if err != nil {
 		return f, fmt.Errorf("read the server's settings: %w", err)

@@ -155,15 +155,18 @@ var session = []typed{
 		says: `"secret":"whsec_`},
 
 	// The restore drill.
-	{command: `pg_dump --format=custom --file=payonce.dump "$DATABASE_URL"`, as: dump},
-	{command: `createdb payonce_restored`, as: restored},
-	{command: `pg_restore --no-owner --exit-on-error --dbname="$RESTORED_URL" payonce.dump`, as: dump},
+	{command: `pg_dump --format=custom --file=payonce.dump "$OWNER_URL"`, as: dump},
+	{command: `createdb --maintenance-db="$NEW_ADMIN_URL" payonce_restored`, as: restored},
+	{command: `psql "$RESTORED_ADMIN_URL" -v ON_ERROR_STOP=1 -f deploy/roles.sql`, says: `(?m)^DO\n\z`},
+	{command: `pg_restore --exit-on-error --dbname="$RESTORED_ADMIN_URL" payonce.dump`, as: dump},
+	// The migrations are there; the rights are applied, which only the owner may.
+	{command: `DATABASE_URL="$RESTORED_OWNER_URL" go run ./cmd/api migrate`},
 	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api migrate status`, says: `(?m)^applied +00001_`},
-	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api doctor | grep database.encryption`,
+	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api doctor | grep -e database.rights -e database.encryption`,
 		as: func(*terminal) []string { // as above
 			const command = `DATABASE_URL="$RESTORED_URL" go run ./cmd/api doctor`
 			return []string{command, "(" + command + " || test $? = 1)"}
-		}, says: `(?m)^(ok|warn) +database.encryption `},
+		}, says: `(?m)^ok +database.rights (?s:.*)^(ok|warn) +database.encryption `},
 	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api audit -since 48h`, says: auditIsClean},
 
 	// Load on what runs here, and for seconds where the page says minutes or hours.
@@ -272,11 +275,13 @@ func openTerminal(t *testing.T) *terminal {
 	require.NoError(t, err)
 	password, _ := u.User.Password()
 	s.restored = strings.TrimPrefix(u.Path, "/") + "_restored"
-	restoredURL := *u
-	restoredURL.Path = "/" + s.restored
+	u.Path = "/" + s.restored
+	restored := u.String()
 	s.env = append(os.Environ(), "DATABASE_URL=", "PGHOST="+u.Hostname(), "PGPORT="+u.Port(),
 		"PGUSER="+u.User.Username(), "PGPASSWORD="+password,
-		"PGDATABASE=postgres", "ADMIN_URL="+s.dsn, "OWNER_URL="+s.roles.Owner, "PSQL_PAGER=cat", "PAGER=cat", "RESTORED_URL="+restoredURL.String(),
+		"PGDATABASE=postgres", "ADMIN_URL="+s.dsn, "OWNER_URL="+s.roles.Owner, "NEW_ADMIN_URL="+s.dsn,
+		"RESTORED_ADMIN_URL="+restored, "RESTORED_OWNER_URL="+devpg.As(restored, "payonce_owner"),
+		"RESTORED_URL="+devpg.As(restored, "payonce_service"), "PSQL_PAGER=cat", "PAGER=cat",
 		"STRIPE_API_BASE="+stripe.URL, "HTTP_ADDR="+s.public, "ADMIN_ADDR="+s.admin,
 		"BROKER_URL=embedded:"+filepath.Join(s.dir, "broker"))
 	t.Cleanup(func() { // before the database goes
