@@ -23,8 +23,8 @@ const (
 	doctorCouldNotRun exitStatus = 2
 )
 
-// verdict of a check. A warning is something to know, or to fix by day; bad is something that stops payments, or loses
-// what was acknowledged.
+// verdict of a check. A warning is something to know, or to fix by day; bad is something that stops payments, loses
+// what was acknowledged, or makes a secret public.
 type verdict string
 
 const (

@@ -23,11 +23,13 @@ func (p patient) database(ctx context.Context, d *diagnosis) {
 	pool, f, err := p.openDatabase(ctx)
 	if err != nil {
 		d.say(bad, "database.reachable", "%w; see that DATABASE_URL is right and PostgreSQL runs", err)
+		p.tls(d)
 		d.notAsked("the database is away", afterReachable...)
 		return
 	}
 	defer pool.Close()
 	d.say(healthy, "database.reachable", "as role %s", f.Role)
+	p.tls(d)
 	server(d, f)
 	writable(d, f)
 	rights(d, f)
@@ -197,10 +199,38 @@ func (p patient) encryption(ctx context.Context, d *diagnosis, pool *postgres.Po
 	case !box.Seals():
 		d.say(warning, id, "DATA_KEY begins with none: what is encrypted is read (%d secrets of tenants), and what is stored "+
 			"now is not encrypted; take none away when every process has the key %s", found.first+found.others, box.KeyIDs()[0])
+	case published(box):
+		d.say(p.unlessSimulated(bad), id, "DATA_KEY is "+isPublished+"; replace it by a key of openssl rand -base64 32 "+
+			"(docs/operations.md, Data key)")
 	case found.others+found.plain > 0:
 		d.say(healthy, id, "of the secrets of tenants %d of %d are encrypted with the first key, %s; the service encrypts the "+
 			"others", found.first, found.first+found.others+found.plain, box.KeyIDs()[0])
 	default:
 		d.say(healthy, id, "the secrets of tenants are encrypted with the first key, %s (%d)", box.KeyIDs()[0], found.first)
+	}
+}
+
+// unlessSimulated is a warning in the place of bad while payments go to a simulator: a key of test mode, and another
+// address than Stripe's. The Compose file is such a system, and must run without any setting.
+func (p patient) unlessSimulated(v verdict) verdict {
+	if !live(p.getenv("STRIPE_SECRET_KEY")) && p.getenv("STRIPE_API_BASE") != "" {
+		return warning
+	}
+	return v
+}
+
+// tls is whether the network between the service and its database can read or change what they send.
+func (p patient) tls(d *diagnosis) {
+	const id = "database.tls"
+	hosts, err := postgres.Unverified(p.getenv("DATABASE_URL"))
+	switch {
+	case err != nil:
+		d.notAsked("DATABASE_URL is wrong", id)
+	case len(hosts) > 0:
+		d.say(warning, id, "sslmode is below verify-full, so that the connection to %s is not encrypted, or goes to any server "+
+			"that answers for it; add sslmode=verify-full to DATABASE_URL, and sslrootcert=FILE if the server's CA is not one of "+
+			"the system's", strings.Join(hosts, ", "))
+	default:
+		d.say(healthy, id, "verify-full, or within this machine")
 	}
 }

@@ -186,7 +186,7 @@ func TestDoctor(t *testing.T) {
 			require.Equal(t, healthy, check.Status, "%s: %s", id, check.Detail)
 		}
 		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
-		require.Len(t, found, 23)
+		require.Len(t, found, 24)
 	})
 
 	cases := []struct {
@@ -387,6 +387,18 @@ func TestDoctor(t *testing.T) {
 			id: "settings.STRIPE_WEBHOOK_SECRET", status: bad, says: "must begin with whsec_; the service does not start"},
 		{name: "DataKeyUnset", ill: func(c *clinic) func() { return c.set("DATA_KEY", "") },
 			id: "database.encryption", status: warning, says: "DATA_KEY is unset: a copy of the database shows"},
+		{name: "DataKeyPublic", ill: func(c *clinic) func() {
+			c.env["STRIPE_API_BASE"] = ""
+			return together(c.backToStripe, c.set("STRIPE_SECRET_KEY", ""), c.set("DATA_KEY", publishedDataKey))
+		}, id: "database.encryption", status: bad, says: "DATA_KEY is the public one of .env.example"},
+		{name: "DataKeyPublicInLiveMode", ill: func(c *clinic) func() {
+			return together(c.set("STRIPE_SECRET_KEY", "sk_live_unknown_here"), c.set("DATA_KEY", publishedDataKey+","+world.DataKey))
+		}, id: "database.encryption", status: bad, says: "DATA_KEY is the public one of .env.example"},
+		{name: "DataKeyPublicWithASimulator", ill: func(c *clinic) func() { return c.set("DATA_KEY", publishedDataKey) },
+			id: "database.encryption", status: warning, says: "DATA_KEY is the public one of .env.example"},
+		{name: "DataKeyPublicAndReplaced", ill: func(c *clinic) func() {
+			return c.set("DATA_KEY", world.DataKey+","+publishedDataKey)
+		}, id: "database.encryption", status: healthy, says: "are encrypted with the first key"},
 		{name: "DataKeyNotUsedYet", ill: func(c *clinic) func() { return c.set("DATA_KEY", "none,"+world.OtherDataKey) },
 			id: "database.encryption", status: warning, says: "DATA_KEY begins with none: what is encrypted is read"},
 		{name: "DataKeyWrong", ill: func(c *clinic) func() { return c.set("DATA_KEY", "hidden") },
@@ -455,6 +467,15 @@ func (c *clinic) set(name, value string) (well func()) {
 	before := c.env[name]
 	c.env[name] = value
 	return func() { c.env[name] = before }
+}
+
+// together makes several things well.
+func together(wells ...func()) func() {
+	return func() {
+		for _, well := range wells {
+			well()
+		}
+	}
 }
 
 func (c *clinic) backToStripe() { c.env["STRIPE_API_BASE"] = c.stripe }
@@ -565,7 +586,7 @@ func TestDoctorCommand(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&report))
 	require.True(t, report.OK)
-	require.Len(t, report.Checks, 23)
+	require.Len(t, report.Checks, 24)
 	require.Equal(t, "settings", report.Checks[0].ID)
 	require.Equal(t, "ok", report.Checks[0].Status)
 
@@ -613,6 +634,26 @@ func TestDoctorJudgesFacts(t *testing.T) {
 	}
 }
 
+// TestDoctorLooksForTLS: a connection to another machine that is not encrypted, or whose server is not verified, is a
+// warning. Which those are is in TestUnverified.
+func TestDoctorLooksForTLS(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]doctorCheck{
+		"postgres://hidden:hidden@db.example.com/payonce?sslmode=require": {Status: warning,
+			Detail: "sslmode is below verify-full, so that the connection to db.example.com is not encrypted, or goes to any " +
+				"server that answers for it; add sslmode=verify-full to DATABASE_URL, and sslrootcert=FILE if the server's CA is " +
+				"not one of the system's"},
+		"postgres://hidden:hidden@db.example.com/payonce?sslmode=verify-full": {Status: healthy,
+			Detail: "verify-full, or within this machine"},
+		"mysql://db.example.com": {Status: warning, Detail: "could not be asked: DATABASE_URL is wrong"},
+	} {
+		var d diagnosis
+		patient{getenv: func(string) string { return url }}.tls(&d)
+		want.ID = "database.tls"
+		require.Equal(t, []doctorCheck{want}, d.checks, url)
+	}
+}
+
 // TestDoctorIsBounded: what accepts a connection and says nothing more is away, and the others are asked all the same.
 func TestDoctorIsBounded(t *testing.T) {
 	t.Parallel()
@@ -638,7 +679,7 @@ func TestDoctorIsBounded(t *testing.T) {
 	for _, id := range []string{"database.reachable", "stripe.reachable", "broker.reachable"} {
 		require.Equal(t, bad, found[id], id)
 	}
-	require.Len(t, report.Checks, 23)
+	require.Len(t, report.Checks, 24)
 }
 
 // TestDoctorEscapesWhatCameFromOutside: Stripe and proxies choose the text of errors.

@@ -2,10 +2,14 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Facts are what an operator must know about the server and the role of a connection string.
@@ -98,4 +102,31 @@ func (p *Pool) Facts(ctx context.Context) (f Facts, err error) {
 		return f, fmt.Errorf("read the role's rights: %w", err)
 	}
 	return f, nil
+}
+
+// Unverified returns the hosts of a connection string, other than this machine, to which a connection may be made that is
+// not encrypted, or whose server has not proved its name: those with an sslmode below verify-full. It does not connect.
+func Unverified(url string) (hosts []string, err error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("read the connection string: %w", err)
+	}
+	add := func(host string, port uint16, t *tls.Config) {
+		verified := t != nil && !t.InsecureSkipVerify // as pgx has verify-full; for verify-ca it checks by itself
+		if !verified && !thisMachine(host, port) && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	add(cfg.Host, cfg.Port, cfg.TLSConfig)
+	for _, f := range cfg.Fallbacks { // further hosts, and for prefer the same one without TLS
+		add(f.Host, f.Port, f.TLSConfig)
+	}
+	return hosts, nil
+}
+
+// thisMachine reports whether a host is a socket or loopback, which no other machine is between.
+func thisMachine(host string, port uint16) bool {
+	network, _ := pgconn.NetworkAddress(host, port)
+	ip := net.ParseIP(host)
+	return network == "unix" || host == "localhost" || ip != nil && ip.IsLoopback()
 }
