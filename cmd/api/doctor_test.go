@@ -240,6 +240,16 @@ func TestDoctor(t *testing.T) {
 			c.exec("ALTER FUNCTION erase_customer OWNER TO CURRENT_USER")
 			return func() { c.exec(deploy.Roles) }
 		}, id: "database.rights", status: warning, says: "belong to postgres and not to payonce_owner"},
+		{name: "ASecondRoleOfTheService", ill: func(c *clinic) func() { // as docs/operations.md says, to change the password
+			u, err := url.Parse(c.server.URL)
+			require.NoError(c.t, err)
+			password, _ := u.User.Password()
+			c.exec("CREATE ROLE payonce_service_b LOGIN PASSWORD '" + password + "' IN ROLE payonce_service")
+			return c.set("DATABASE_URL", devpg.As(c.server.URL, "payonce_service_b"))
+		}, id: "database.rights", status: healthy, says: "the role payonce_service_b may read and write what the service does"},
+		{name: "ASecondRoleIsScoped", ill: func(c *clinic) func() {
+			return c.set("DATABASE_URL", devpg.As(c.server.URL, "payonce_service_b"))
+		}, id: "database.row_security", status: healthy, says: "^on: "},
 		{name: "OwnerIsNotScoped", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
 			id: "database.row_security", status: warning, says: "is off, because the role"},
 		{name: "RowSecurityOff", ill: func(c *clinic) func() {

@@ -238,8 +238,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			p, err = problemOf(full), full
 		}
 	}
-	if p.code == codeInternal ||
-		p.code == codeUnavailable && s.logs.allow("request failed", http.StatusServiceUnavailable, v.tenant.id) {
+	if p.code == codeInternal || // A probe's 503 in a drain is as it should be: its line is that of every request.
+		p.code == codeUnavailable && p.reason != reasonDraining && s.logs.allow("request failed", http.StatusServiceUnavailable, v.tenant.id) {
 		line := []any{"request_id", v.requestID, "route", routeOf(r), "code", p.code, "error", err.Error()}
 		if v.tenant.id != "" {
 			line = append(line, "tenant_id", v.tenant.id)

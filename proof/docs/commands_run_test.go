@@ -95,6 +95,8 @@ var inTest = map[string]struct{ dir, test string }{
 	`docker compose logs --since 15m api | grep -e '"status":429' -e '"status":503' | grep -o '"tenant_id":"[^"]*"' | sort | uniq -c | sort -rn`: {"internal/http", "TestHandbookFindsTheFlood"},
 	`docker compose logs --since 15m api | grep '"log lines left out"'`:                                                                          {"internal/http", "TestHandbookFindsTheFlood"},
 
+	`curl "http://HOST:8222/connz?auth=true"`: {"internal/broker", "TestNATSConfiguration"},
+
 	// docs/starter.md
 	`go run ./cmd/new -module github.com/acme/shop -with webhooks,operator ../shop`: {"cmd/new", "TestEachPart"},
 	`cd ../shop && go test ./...`:                                            {"cmd/new", "TestEachPart"},
