@@ -34,6 +34,20 @@ BEGIN
     LOOP
         EXECUTE format('ALTER VIEW %s SET (security_invoker = true)', wall.name);
     END LOOP;
+    -- A function of a trigger or a constraint reads our tables, and the catalogue's. A session's temporary table would come
+    -- before a table of the same name, and before the catalogue, unless the path names pg_temp last.
+    FOR wall IN
+        SELECT f.oid::regprocedure AS name
+        FROM pg_proc f
+        WHERE f.pronamespace = current_schema()::regnamespace AND f.prokind = 'f' AND f.proconfig IS NULL
+          AND EXISTS (
+              SELECT FROM pg_class c
+              WHERE c.relnamespace IN (current_schema()::regnamespace, 'pg_catalog'::regnamespace)
+                AND c.relkind IN ('r', 'v') AND f.prosrc ~ ('\m' || c.relname || '\M'))
+          AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = f.oid AND d.deptype = 'e')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', wall.name, current_schema());
+    END LOOP;
 END $$;
 
 -- What the service's role may do: read all, and write what stands here, in the columns that stand here. It owns nothing,

@@ -36,6 +36,8 @@ BEGIN
     END;
 
     EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM PUBLIC', current_schema());
+    -- A temporary table hides the table of its name, also from a trigger that reads it.
+    EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
     EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO payonce_owner', current_schema());
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO payonce_service, payonce_audit', current_schema());
 

@@ -250,6 +250,12 @@ func TestDoctor(t *testing.T) {
 		{name: "ASecondRoleIsScoped", ill: func(c *clinic) func() {
 			return c.set("DATABASE_URL", devpg.As(c.server.URL, "payonce_service_b"))
 		}, id: "database.row_security", status: healthy, says: "^on: "},
+		{name: "RoleWithTemporaryTables", ill: func(c *clinic) func() {
+			c.exec("DO $$ BEGIN EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO PUBLIC', current_database()); END $$")
+			return func() {
+				c.exec("DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); END $$")
+			}
+		}, id: "database.rights", status: warning, says: "payonce_service may make temporary tables"},
 		{name: "OwnerIsNotScoped", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
 			id: "database.row_security", status: warning, says: "is off, because the role"},
 		{name: "RowSecurityOff", ill: func(c *clinic) func() {

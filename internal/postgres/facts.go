@@ -30,6 +30,7 @@ type Facts struct {
 	// Owners are the roles that own the service's tables, or erase_customer, in the place of payonce_owner, where that
 	// role exists: it cannot migrate what belongs to them, and erase_customer has its owner's rights.
 	Owners   []string
+	Temps    bool // it may make temporary tables, which deploy/roles.sql takes from all
 	Scoped   bool // policies bind it: a statement sees only the rows of the tenants that it names
 	Migrated bool // there is a table of migrations
 	Pooled   bool // a pooler accepted the connection
@@ -55,7 +56,8 @@ SELECT current_setting('server_version_num')::int / 10000, current_setting('serv
             SELECT p.proowner FROM pg_proc p
             WHERE p.proname = 'erase_customer' AND p.pronamespace = current_schema()::regnamespace) o
         WHERE o.owner <> to_regrole('payonce_owner')
-        ORDER BY 1)`
+        ORDER BY 1),
+    has_database_privilege(current_database(), 'TEMPORARY')`
 
 	// An UPDATE may be allowed for some columns only.
 	factsOfRights = `-- FactsOfRights
@@ -89,7 +91,7 @@ func (p *Pool) Facts(ctx context.Context) (f Facts, err error) {
 	f.Asked = time.Now()
 	err = conn.QueryRow(ctx, factsOfServer, pgx.QueryExecModeExec, writtenTables).Scan(&f.Version, &f.FullVersion, &f.InRecovery,
 		&f.ReadOnly, &f.Fsync, &f.FullPageWrites, &f.SynchronousCommit, &f.Role, &f.Now, &f.Migrated,
-		&f.Owns, &f.Scoped, &f.Owners)
+		&f.Owns, &f.Scoped, &f.Owners, &f.Temps)
 	f.Answered = time.Now()
 	if err != nil {
 		return f, fmt.Errorf("read the server's settings: %w", err)
