@@ -28,6 +28,7 @@ import (
 	"example.com/payonce/deploy"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/devpg"
@@ -370,7 +371,8 @@ func TestDoctor(t *testing.T) {
 		{name: "EndpointOfAnotherURL", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "url="+url.QueryEscape("https://shop.example.com/hooks"))
 			return func() { c.atStripe("POST", endpoint, "url="+url.QueryEscape("https://pay.example.com"+path)) }
-		}, id: "stripe.webhook_endpoint", status: warning, says: "no endpoint whose URL ends in /v1/webhooks/stripe"},
+		}, id: "stripe.webhook_endpoint", status: warning, says: "no endpoint whose URL ends in /v1/webhooks/stripe: .* with the URL " +
+			"https://HOST/v1/webhooks/stripe and the events " + strings.Join(stripe.WebhookTypes, ", ") + " "},
 		{name: "EndpointDisabled", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "disabled=true")
 			return func() { c.atStripe("POST", endpoint, "disabled=false") }
