@@ -162,7 +162,7 @@ func TestRefusalsAreSampled(t *testing.T) {
 	s := newTestServer(t, slog.New(slog.NewTextHandler(&out, nil)))
 	for range 1000 {
 		require.Equal(t, http.StatusUnauthorized, s.status("GET", "/v1/orders", "", ""))
-		_ = s.unreadable("bad")
+		_ = s.unreadable("192.0.2.1:1", "bad")
 	}
 	require.Less(t, strings.Count(out.String(), "status=401"), 500)
 	require.Less(t, strings.Count(out.String(), "could not be parsed"), 500)

@@ -222,7 +222,7 @@ func costsNothing(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
-		http.StatusTooManyRequests:
+		http.StatusTooManyRequests, http.StatusRequestHeaderFieldsTooLarge:
 		return true
 	}
 	return false

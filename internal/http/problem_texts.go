@@ -151,6 +151,10 @@ var serviceTexts = map[string]problemText{
 			"not looked up.",
 		Retry: "Only with a smaller body.",
 	},
+	codeHeadersTooLarge: {
+		What:  "The request line and the headers may have 16 KiB in sum. This request was not executed.",
+		Retry: "Only with smaller headers, or a shorter path and query.",
+	},
 	codeUnsupportedMediaType: {
 		What: "Bodies must be JSON with “Content-Type: application/json”. This request was not executed, " +
 			"and its key was not looked up.",

@@ -37,6 +37,10 @@ const (
 	idleTimeout       = 2 * time.Minute
 )
 
+// headersMax is for the request line and all headers. They are read before it is known who sends them, so no limit but
+// this one holds for their bytes. net/http adds 4 KiB to it for what it has read ahead, so it reads up to 20 KiB.
+const headersMax = 16 << 10
+
 // Options of NewServer. All are required but Metrics, Log and Tracer.
 type Options struct {
 	Pool       *postgres.Pool

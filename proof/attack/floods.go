@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -22,8 +21,6 @@ const (
 	floodStripeRPS   = 25
 	floodStripeTakes = 20 * time.Millisecond
 	webhookHolders   = 60 // twice as many as there is room for
-	memoryHolders    = 400
-	memoryMore       = 448 // MiB; 879 without the limit. Unsigned bodies are 32: their buffers double as they grow, and so does Go's heap.
 )
 
 const doesNotSlow = "payments, orders and reads of another tenant take at most ten times as long as without it, none fails, " +
@@ -200,57 +197,6 @@ var floodOfPayments = attack{
 				answers[http.StatusTooManyRequests]), err
 		})
 	},
-}
-
-// memory has the process hold as much as it will.
-var memory = attack{
-	name: "memory", who: "anybody",
-	tries: fmt.Sprintf("%d connections that slowly send events of 1 MiB under made-up signatures", memoryHolders),
-	holds: fmt.Sprintf("the process's resident memory grows by at most %d MiB, and the victim notices as little as in a flood",
-		memoryMore),
-	run: func(ctx context.Context, s *site) (string, error) {
-		before, err := resident(s.api.PID())
-		if err != nil {
-			return "", err
-		}
-		most, stop, stopped := before, make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(stopped)
-			for {
-				if now, err := resident(s.api.PID()); err == nil {
-					most = max(most, now)
-				}
-				select {
-				case <-stop:
-					return
-				case <-time.After(20 * time.Millisecond):
-				}
-			}
-		}()
-		seen, err := s.under(ctx, flood{
-			Addr: strings.TrimPrefix(s.api.URL, "http://"), Connections: memoryHolders,
-			Requests: []string{unsignedWebhook(1<<20 - 100), unsignedWebhook(100)}, Trickle: 64 << 10, // The small ones are answered.
-		})
-		close(stop)
-		<-stopped
-		if err == nil && most-before > memoryMore {
-			err = didNotHold("resident memory grew from %d to %d MiB", before, most)
-		}
-		return fmt.Sprintf("resident memory grew from %d to %d MiB; %s", before, most, seen), err
-	},
-}
-
-// resident is a process's memory in MiB, as Linux tells it.
-func resident(pid int) (mib int, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, fmt.Errorf("resident memory: %w", err)
-	}
-	_, line, _ := strings.Cut(string(status), "VmRSS:")
-	if _, err := fmt.Sscanf(line, "%d kB", &mib); err != nil {
-		return 0, fmt.Errorf("VmRSS: %w", err)
-	}
-	return mib >> 10, nil
 }
 
 // raw is a request as it is sent.
