@@ -56,6 +56,13 @@ var inStep = map[string]struct{ step, line string }{
 		"docker compose logs --since 15m api | grep '\"status\":422'"},
 	`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`: {"docker",
 		`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`},
+	"docker compose exec -T api api doctor": {"docker",
+		"docker compose exec -T api api doctor\n"},
+	`docker compose exec -e PGOPTIONS='-c payonce.tenants=*' postgres psql ` +
+		`"postgres://payonce_service:…@127.0.0.1/payonce"`: {"docker",
+		`docker compose exec -T -e PGOPTIONS='-c payonce.tenants=*' postgres psql "postgres://payonce_service:`},
+	"docker compose port --index 1 api 8081": {"docker",
+		"docker compose port --index 1 api 8081)\n"},
 	"docker compose --profile load run --build --rm load": {"docker",
 		"docker compose --profile load run --build --rm load\n"},
 	"SCENARIO=duplicate-storm docker compose --profile load run --rm load": {"docker",
