@@ -47,10 +47,10 @@ const (
 	isPublished      = "the public one of .env.example and docker-compose.yml: everyone can decrypt what is stored"
 )
 
-// published reports whether values are encrypted with publishedDataKey. Behind another key it only decrypts.
+// published reports whether a box that seals does so with publishedDataKey. Behind another key that only decrypts.
 func published(box *sealed.Box) bool {
-	known, err := sealed.New(publishedDataKey)
-	return err == nil && box.Seals() && box.KeyIDs()[0] == known.KeyIDs()[0]
+	known, _ := sealed.New(publishedDataKey) // a key, as its test sees to
+	return box.KeyIDs()[0] == known.KeyIDs()[0]
 }
 
 // withDataKey runs a command that stores a secret. Like the service it needs each key that secrets are encrypted with.

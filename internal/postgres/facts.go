@@ -129,6 +129,5 @@ func Unverified(url string) (hosts []string, err error) {
 // thisMachine reports whether a host is a socket or loopback, which no other machine is between.
 func thisMachine(host string, port uint16) bool {
 	network, _ := pgconn.NetworkAddress(host, port)
-	ip := net.ParseIP(host)
-	return network == "unix" || host == "localhost" || ip != nil && ip.IsLoopback()
+	return network == "unix" || host == "localhost" || net.ParseIP(host).IsLoopback() // of a name, nil, it is false
 }
