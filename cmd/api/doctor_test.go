@@ -657,11 +657,11 @@ func TestDoctorJudgesFacts(t *testing.T) {
 func TestDoctorLooksForTLS(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]doctorCheck{
-		"postgres://hidden:hidden@db.example.com/payonce?sslmode=require": {Status: warning,
+		"postgres://hidden:hidden@db.example.com/orders?sslmode=require": {Status: warning,
 			Detail: "sslmode is below verify-full, so that the connection to db.example.com is not encrypted, or goes to any " +
 				"server that answers for it; add sslmode=verify-full to DATABASE_URL, and sslrootcert=FILE if the server's CA is " +
 				"not one of the system's"},
-		"postgres://hidden:hidden@db.example.com/payonce?sslmode=verify-full": {Status: healthy,
+		"postgres://hidden:hidden@db.example.com/orders?sslmode=verify-full": {Status: healthy,
 			Detail: "verify-full, or within this machine"},
 		"mysql://db.example.com": {Status: warning, Detail: "could not be asked: DATABASE_URL is wrong"},
 	} {
