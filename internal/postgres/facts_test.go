@@ -13,11 +13,11 @@ import (
 func TestUnverified(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string][]string{
-		"postgres://u:p@db.example.com/orders?sslmode=disable":                                 {"db.example.com"},
-		"postgres://u:p@db.example.com/orders?sslmode=prefer":                                  {"db.example.com"},
-		"postgres://u:p@db.example.com/orders?sslmode=require":                                 {"db.example.com"},
-		"postgres://u:p@db.example.com/orders?sslmode=verify-ca":                               {"db.example.com"},
-		"postgres://u:p@db.example.com/orders?sslmode=verify-full":                             nil,
+		"postgres://u:p@db.example.com/orders?sslmode=disable":                                  {"db.example.com"},
+		"postgres://u:p@db.example.com/orders?sslmode=prefer":                                   {"db.example.com"},
+		"postgres://u:p@db.example.com/orders?sslmode=require":                                  {"db.example.com"},
+		"postgres://u:p@db.example.com/orders?sslmode=verify-ca":                                {"db.example.com"},
+		"postgres://u:p@db.example.com/orders?sslmode=verify-full":                              nil,
 		"postgres://u:p@10.0.0.7/payonce?sslmode=require":                                       {"10.0.0.7"},
 		"postgres://u:p@db1.example.com,127.0.0.1,db2.example.com:6432/payonce?sslmode=disable": {"db1.example.com", "db2.example.com"},
 		"postgres://u:p@127.0.0.1/payonce?sslmode=disable":                                      nil,
