@@ -105,6 +105,9 @@ func problemOf(err error) *problem {
 			"Too many payments of this tenant are waiting for the payment provider. Retry with the same key.")
 	}
 	switch {
+	case errors.Is(err, payments.ErrRefundsWaiting):
+		return rateLimited(reasonTenantQueue, time.Second,
+			"Too many refunds of this payment are waiting for one another. Retry with the same key.")
 	case errors.Is(err, stripe.ErrUnavailable):
 		return unavailable(reasonStripe, 5*time.Second, "The payment provider is unavailable. Retry with the same key.")
 	case errors.Is(err, postgres.ErrFull):

@@ -25,7 +25,7 @@ var attacks = []attack{
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,
 	floodOfWrongKeys, floodOfReads, floodOfReplays, floodOfNewWork, floodOfInvalidBodies, floodOfRefusals,
-	floodOfMistakes, floodOfBadQueries, floodOfStock, floodOfStockMistakes, floodOfWaiters,
+	floodOfMistakes, floodOfBadQueries, floodOfRefunds, floodOfStock, floodOfStockMistakes, floodOfWaiters,
 	floodOfUnsignedWebhooks, floodOfHeldWebhooks, floodOfProbes, floodOfPages, floodOfPayments, memory, unfinishedHeaders,
 	readOnlyServer, connectionSlots, fullDisk, stolenConnection,
 	secretsInOutputs, signedOutSession, escapesInTerminal,

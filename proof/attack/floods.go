@@ -117,6 +117,20 @@ var (
 		floodConnections, func(_ context.Context, s *site) ([]string, error) {
 			return []string{raw("GET", "/v1/orders?x=1", s.attacker.key, "", "")}, nil
 		})
+	floodOfRefunds = floodOf("refunds", "a tenant", "%d connections that each refund a cent of one payment", floodConnections,
+		func(ctx context.Context, s *site) ([]string, error) {
+			order, err := s.attacker.inTime(ctx, http.StatusCreated, "POST", "/v1/orders", "flood-of-refunds",
+				`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":9999999}]}`)
+			if err != nil {
+				return nil, err
+			}
+			payment, err := s.attacker.inTime(ctx, http.StatusCreated, "POST", "/v1/payments", "flood-of-refunds-pay",
+				fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, order["id"]))
+			if err != nil {
+				return nil, err
+			}
+			return []string{raw("POST", fmt.Sprintf("/v1/payments/%s/refunds", payment["id"]), s.attacker.key, random, `{"amount":1}`)}, nil
+		})
 	floodOfStock = floodOf("stock", "a tenant", "%d connections that set the stock of an SKU, faster than the rate limit",
 		floodConnections, func(_ context.Context, s *site) ([]string, error) {
 			return []string{raw("PUT", "/v1/stock/a", s.attacker.key, "", `{"available":1}`)}, nil
@@ -228,6 +242,17 @@ func (t tenant) order(ctx context.Context, key string) (string, error) {
 		`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`)
 	id, _ := object["id"].(string)
 	return id, err
+}
+
+// inTime is must for a tenant that is at its rate limit: while the answer is 429 it retries.
+func (t tenant) inTime(ctx context.Context, status int, method, path, key, body string) (map[string]any, error) {
+	for {
+		object, err := t.must(ctx, status, method, path, key, body)
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), fmt.Sprint(": ", http.StatusTooManyRequests, " instead")) {
+			return object, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // pay makes an order under a key, and pays it under the same with -pay.
