@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -50,7 +51,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // readyz tells a load balancer whether to send requests to this process: not while the
-// database is unavailable, and not while the process shuts down.
+// database is unavailable or refuses the role of the process, and not while the process shuts down.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() { // at once, whatever the database does
 		s.refuse(w, r, unavailable(reasonDraining, time.Second, "This process is shutting down."))
@@ -58,7 +59,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	}
 	switch err := s.ready.ask(); {
 	case err != nil:
-		s.refuse(w, r, unavailable(reasonDatabase, time.Second, "The database is unavailable."))
+		s.refuse(w, r, fmt.Errorf("%w %w", unavailable(reasonDatabase, time.Second, "The database is unavailable."), err))
 	default:
 		write(w, idempotency.Answer{
 			Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`),

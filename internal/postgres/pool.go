@@ -212,8 +212,8 @@ func (p *Pool) pools() []*pgxpool.Pool {
 // these and no others.
 func (p *Pool) ForAPIKeys() *db.Queries { return db.New(bounded{scoped{p.keys}, p.within}) }
 
-// Ping checks that the server responds and, unless the pool is for reading, can be written to, on a connection that
-// nothing else uses.
+// Ping checks that the server responds and, unless the pool is for reading, can be written to by the role of the pool,
+// on a connection that nothing else uses.
 func (p *Pool) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
@@ -234,7 +234,7 @@ func (p *Pool) ping(ctx context.Context) (closed bool, err error) {
 	if p.readOnly {
 		err = conn.Ping(ctx)
 	} else {
-		err = checkWritable(ctx, conn.Conn().PgConn())
+		err = checkUsable(ctx, conn.Conn().PgConn())
 	}
 	if errors.Is(err, ErrReadOnly) {
 		_ = conn.Conn().Close(ctx) // Released, it leaves the pool.

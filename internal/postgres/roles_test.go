@@ -154,6 +154,30 @@ func TestOwnsTables(t *testing.T) {
 	require.Empty(t, nothing)
 }
 
+// TestSessionsOfOthers: the handbook's queries of pg_stat_activity show what every session does, to both roles; neither
+// ends a session of another role.
+func TestSessionsOfOthers(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	owner := connect(t, devpg.As(url, "payonce_owner"))
+	_, err := owner.Exec(t.Context(), "BEGIN; SELECT 'of the owner'")
+	require.NoError(t, err)
+	for _, role := range []string{"payonce_service", "payonce_audit"} {
+		conn := connect(t, devpg.As(url, role))
+		var open bool
+		var query string
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT xact_start IS NOT NULL, query FROM pg_stat_activity WHERE pid = $1",
+			owner.PgConn().PID()).Scan(&open, &query))
+		require.True(t, open, role)
+		require.Contains(t, query, "of the owner", role)
+		_, err := conn.Exec(t.Context(), "SELECT pg_terminate_backend($1)", owner.PgConn().PID())
+		requirePermissionDenied(t, err, role)
+		another := connect(t, devpg.As(url, role))
+		_, err = conn.Exec(t.Context(), "SELECT pg_terminate_backend($1)", another.PgConn().PID())
+		require.NoError(t, err, role)
+	}
+}
+
 // TestServiceDeletesOnlyOldEvents: those that were written and published more than a day ago, by times that the service
 // cannot set. The reaper's retention is longer.
 func TestServiceDeletesOnlyOldEvents(t *testing.T) {
