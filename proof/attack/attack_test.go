@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -107,15 +108,23 @@ func TestPage(t *testing.T) {
 	t.Parallel()
 	page, err := inventory.Read("docs/security.md")
 	require.NoError(t, err)
-	at := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	on := occasion{time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC), "0123abc with changes", 2}
 	written, err := withTable("a\n"+pageBegin+"old\n"+pageEnd+"b\n",
-		[]tried{{attack: attack{name: "n", who: "w", tries: "t", holds: "h"}, seen: "s"}}, at)
+		[]tried{{attack: attack{name: "n", who: "w", tries: "t", holds: "h"}, seen: "s"},
+			{attack: attack{name: "flood", who: "w", tries: "t", holds: doesNotSlow + "; and more"}, seen: "s"}}, on)
 	require.NoError(t, err)
-	require.Equal(t, "a\n"+pageBegin+"Tried on 2026-11-25.\n\n| attack | by | tried | must hold | seen |\n"+
-		"| --- | --- | --- | --- | --- |\n| n | w | t | h | s |\n"+pageEnd+"b\n", written)
-	_, err = withTable("a", nil, at)
+	require.Contains(t, written, "a\n"+pageBegin+"Tried on 2026-11-25 at commit 0123abc with changes, on 2 processors. ")
+	require.Contains(t, written, "\n\n| attack | by | tried | must hold | seen |\n| --- | --- | --- | --- | --- |\n"+
+		"| n | w | t | h | s |\n| flood | w | t | as above; and more | s |\n"+pageEnd+"b\n")
+	require.Equal(t, 1, strings.Count(written, doesNotSlow), "it is said once")
+	if _, err := os.Stat(inventory.Path(".git")); err == nil {
+		now, err := thisOccasion(t.Context())
+		require.NoError(t, err)
+		require.Regexp(t, `^[0-9a-f]{7,}( with changes)?$`, now.version)
+	}
+	_, err = withTable("a", nil, on)
 	require.ErrorContains(t, err, "no place")
-	require.ErrorContains(t, write("x", []tried{{err: didNotHold("x")}}), "not written")
+	require.ErrorContains(t, write("x", []tried{{err: didNotHold("x")}}, on), "not written")
 
 	model, table, found := strings.Cut(page, pageBegin)
 	require.True(t, found)
@@ -123,7 +132,7 @@ func TestPage(t *testing.T) {
 	for _, a := range attacks {
 		names[a.name] = true
 		require.Contains(t, model, a.name, "the threat model does not name the attack")
-		require.Contains(t, table, "| "+a.name+" | "+a.who+" | "+a.tries+" | "+a.holds+" |",
+		require.Contains(t, table, "| "+a.name+" | "+a.who+" | "+a.tries+" | "+a.mustHold()+" |",
 			"go run -C proof ./attack -write docs")
 	}
 	lines := 0
