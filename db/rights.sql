@@ -4,7 +4,7 @@
 -- Three roles, which deploy/roles.sql makes: payonce_owner owns the tables and migrates, payonce_service serves,
 -- payonce_audit reads. Without them the tables belong to the role that migrates, and only the policies are made.
 
--- The second wall between tenants: a row is seen and written by statements that have named its tenant, or that are for
+-- Row-level security: a row is seen and written by statements that have named its tenant, or that are for
 -- all tenants and say so (internal/postgres, scope.go). Neither a superuser nor the owner of the tables is bound by it.
 -- The two sub-selects are executed once for each statement, not for each row.
 DO $$

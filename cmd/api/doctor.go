@@ -56,7 +56,7 @@ func (d *diagnosis) say(v verdict, id, format string, args ...any) {
 // notAsked reports the checks that could not be made, so that none is missing without a word.
 func (d *diagnosis) notAsked(why string, ids ...string) {
 	for _, id := range ids {
-		d.say(warning, id, "could not be asked: %s", why)
+		d.say(warning, id, "not checked: %s", why)
 	}
 }
 

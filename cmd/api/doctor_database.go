@@ -142,10 +142,10 @@ func rowSecurity(d *diagnosis, f postgres.Facts) {
 	case f.Scoped:
 		d.say(healthy, "database.row_security", "on: a statement sees only the rows of the tenants that it names")
 	case f.Owns:
-		d.say(warning, "database.row_security", "the second wall between tenants is off, because the role %s owns the tables: "+
+		d.say(warning, "database.row_security", "row-level security is off, because the role %s owns the tables: "+
 			"a query without its tenant's condition returns every tenant's rows", f.Role)
 	default:
-		d.say(warning, "database.row_security", "the second wall between tenants is off, because the role %s has BYPASSRLS: a "+
+		d.say(warning, "database.row_security", "row-level security is off, because the role %s has BYPASSRLS: a "+
 			"query without its tenant's condition returns every tenant's rows; ALTER ROLE %[1]s NOBYPASSRLS turns it on, at a price "+
 			"(docs/operations.md, Roles)", f.Role)
 	}

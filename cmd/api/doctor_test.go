@@ -262,7 +262,7 @@ func TestDoctor(t *testing.T) {
 		{name: "RowSecurityOff", ill: func(c *clinic) func() {
 			c.exec("ALTER ROLE payonce_service BYPASSRLS")
 			return func() { c.exec("ALTER ROLE payonce_service NOBYPASSRLS") }
-		}, id: "database.row_security", status: warning, says: "the second wall between tenants is off, because the role payonce_service has BYPASSRLS"},
+		}, id: "database.row_security", status: warning, says: "row-level security is off, because the role payonce_service has BYPASSRLS"},
 		{name: "SchemaEmpty", ill: func(c *clinic) func() {
 			c.exec("CREATE DATABASE empty")
 			u, err := url.Parse(c.server.URL)
@@ -297,7 +297,7 @@ func TestDoctor(t *testing.T) {
 				next.ServeHTTP(dated{w, time.Time{}}, r)
 			})
 			return c.backToStripe
-		}, id: "clock.stripe", status: warning, says: "could not be asked"},
+		}, id: "clock.stripe", status: warning, says: "not checked"},
 
 		{name: "StripeKeyWrong", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", "sk_live_unknown_here") },
 			id: "stripe.reachable", status: bad, says: "Stripe refuses the key: .*Invalid API Key"},
@@ -349,13 +349,13 @@ func TestDoctor(t *testing.T) {
 		{name: "PermissionForEventsMissing", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", restrictedKey) },
 			id: "stripe.last_event", status: warning, says: "rak_event_read"},
 		{name: "AccountUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/account") },
-			id: "stripe.account", status: warning, says: "could not be asked: .*404"},
+			id: "stripe.account", status: warning, says: "not checked: .*404"},
 		{name: "EndpointsUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/webhook_endpoints") },
-			id: "stripe.webhook_endpoint", status: warning, says: "could not be asked: .*404"},
+			id: "stripe.webhook_endpoint", status: warning, says: "not checked: .*404"},
 		{name: "EventsUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/events") },
-			id: "stripe.last_event", status: warning, says: "could not be asked: .*404"},
+			id: "stripe.last_event", status: warning, says: "not checked: .*404"},
 		{name: "DisputesUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/charges") },
-			id: "stripe.permissions", status: warning, says: "could not be asked: .*rak_charge_read"},
+			id: "stripe.permissions", status: warning, says: "not checked: .*rak_charge_read"},
 		{name: "AccountThatMayNotCharge", ill: func(c *clinic) func() {
 			return c.answers("/v1/account", `{"id":"acct_1","charges_enabled":false,"payouts_enabled":true}`)
 		}, id: "stripe.account", status: warning, says: "acct_1 may not take payments once it is live"},
@@ -422,7 +422,7 @@ func TestDoctor(t *testing.T) {
 		{name: "DataKeyWrong", ill: func(c *clinic) func() { return c.set("DATA_KEY", "hidden") },
 			id: "settings.DATA_KEY", status: bad, says: "must be keys of 32 bytes"},
 		{name: "DataKeyWrongIsNotUnset", ill: func(c *clinic) func() { return c.set("DATA_KEY", "hidden") },
-			id: "database.encryption", status: warning, says: "could not be asked: DATA_KEY is wrong"},
+			id: "database.encryption", status: warning, says: "not checked: DATA_KEY is wrong"},
 		{name: "DataKeyNotTheFirst", ill: func(c *clinic) func() {
 			c.exec(`INSERT INTO tenants (id, name, fingerprint_secret)
 				VALUES ('ten_plain', 'plain', repeat('s', 32)::bytea)`)
@@ -663,7 +663,7 @@ func TestDoctorLooksForTLS(t *testing.T) {
 				"not one of the system's"},
 		"postgres://hidden:hidden@db.example.com/orders?sslmode=verify-full": {Status: healthy,
 			Detail: "verify-full, or within this machine"},
-		"mysql://db.example.com": {Status: warning, Detail: "could not be asked: DATABASE_URL is wrong"},
+		"mysql://db.example.com": {Status: warning, Detail: "not checked: DATABASE_URL is wrong"},
 	} {
 		var d diagnosis
 		patient{getenv: func(string) string { return url }}.tls(&d)
