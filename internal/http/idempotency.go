@@ -76,6 +76,9 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 			request, err = readKeyed(r, body, operation, parse)
 			return err
 		})
+		if err == nil {
+			err = s.unread.room(request.TenantID, unreadPosts)
+		}
 		if err != nil {
 			s.refuse(w, r.WithContext(ctx), err)
 			return

@@ -83,7 +83,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		}
 		r = r.WithContext(ctx)
 		w.Header().Set("Request-Id", visit.requestID)
-		seen := &statusWriter{ResponseWriter: w, slot: &visit.slot}
+		seen := &statusWriter{ResponseWriter: w, visit: visit, unread: s.unread}
 		defer seen.linger(r) // after the metrics, which do not count it
 		defer visit.slot.release()
 		defer func() {
@@ -172,7 +172,8 @@ func keyHash(r *http.Request) string {
 // response.
 type statusWriter struct {
 	http.ResponseWriter
-	slot      *slot
+	visit     *visit
+	unread    *unread
 	status    int
 	lingering bool
 }
@@ -181,8 +182,8 @@ func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
-	if w.slot.class != classDocument { // What is left to do is in the hands of the client.
-		w.slot.release()
+	if w.visit.slot.class != classDocument { // What is left to do is in the hands of the client.
+		w.visit.slot.release()
 	}
 	// The deadline starts here and not with the request, because the work may have taken
 	// long. A recorder in a test has no deadline, hence no check of the error.

@@ -280,6 +280,12 @@ func write(w http.ResponseWriter, a idempotency.Answer) {
 	if a.Location != "" {
 		h.Set("Location", a.Location)
 	}
+	if n := cap(a.Body); n > unreadCounted {
+		if seen, ok := w.(*statusWriter); ok && seen.visit.tenant.id != "" {
+			seen.unread.add(seen.visit.tenant.id, n)
+			defer seen.unread.add(seen.visit.tenant.id, -n)
+		}
+	}
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body) // If the client has disconnected, it retries and gets the stored response.
 }

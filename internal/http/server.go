@@ -80,6 +80,7 @@ type Server struct {
 	waiters   *waiters
 	webhooks  *inbox.Intake
 	unsigned  *unsignedBodies
+	unread    *unread
 	requests  *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
@@ -110,6 +111,7 @@ func NewServer(o Options) *Server {
 		waiters:   newWaiters(),
 		webhooks:  inbox.NewIntake(o.Pool),
 		unsigned:  newUnsignedBodies(),
+		unread:    newUnread(),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
 			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
 		refused: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_refused_total",
@@ -242,6 +244,9 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 			defer cancel()
 			r = r.WithContext(ctx)
 			err := s.admit(ctx, r, classRead)
+			if err == nil {
+				err = s.unread.room(t.id, unreadReads)
+			}
 			if err == nil {
 				err = s.reads.take(t.id)
 			}

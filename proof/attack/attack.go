@@ -26,7 +26,7 @@ var attacks = []attack{
 	slowClients,
 	floodOfWrongKeys, floodOfReads, floodOfReplays, floodOfNewWork, floodOfInvalidBodies, floodOfRefusals,
 	floodOfMistakes, floodOfBadQueries, floodOfRefunds, floodOfStock, floodOfStockMistakes, floodOfWaiters,
-	floodOfUnsignedWebhooks, floodOfHeldWebhooks, floodOfProbes, floodOfPages, floodOfPayments, memory, unfinishedHeaders,
+	floodOfUnsignedWebhooks, floodOfHeldWebhooks, floodOfProbes, floodOfPages, floodOfPayments, memory, unfinishedHeaders, unreadAnswers,
 	readOnlyServer, connectionSlots, fullDisk, stolenConnection,
 	secretsInOutputs, signedOutSession, escapesInTerminal,
 	foreignProfiles, guessedTokens, // last: they use up the tries of the address from which the others sign in

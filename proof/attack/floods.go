@@ -43,7 +43,7 @@ func floodOf(name, who, tries string, connections int, prepare func(context.Cont
 
 // under is what becomes of the victim in a flood.
 func (s *site) under(ctx context.Context, f flood) (string, error) {
-	return s.amid(ctx, s.floodTime(), func() (func() error, error) {
+	return s.amid(ctx, max(s.floodTime(), f.Unread+time.Second), func() (func() error, error) {
 		end, err := f.send(ctx)
 		return func() error {
 			answers, err := end()

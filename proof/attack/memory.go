@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +14,10 @@ const (
 	memoryMore    = 448 // MiB; 879 without the limit. Unsigned bodies are 32: their buffers double as they grow, and so does Go's heap.
 	headerHolders = 400
 	headersMore   = 256 // MiB; 1645 without the limit
+	unreadHolders = 40
+	unreadOrders  = 100
+	unreadFor     = 10 * time.Second // less than the service waits
+	unreadMore    = 160              // MiB; a tenant has a fifth of 128, and what it is served at the time
 )
 
 // memory has the process hold as much as it will.
@@ -37,6 +42,32 @@ var unfinishedHeaders = attack{
 		return s.growing(ctx, headersMore, flood{
 			Connections: headerHolders,
 			Requests:    []string{"GET /healthz HTTP/1.1\r\nHost: a\r\nX-A: " + strings.Repeat("a", 1_000_000)},
+		})
+	},
+}
+
+// unreadAnswers are as large as a tenant can make them: in JSON a < is \u003c.
+var unreadAnswers = attack{
+	name: "unread answers", who: "a tenant",
+	tries: fmt.Sprintf("%d connections that ask for a list of %d orders of 100 KB, and do not read it", unreadHolders, unreadOrders),
+	holds: growsByAtMost(unreadMore),
+	run: func(ctx context.Context, s *site) (string, error) {
+		var metadata, items []string
+		for i := range 20 {
+			metadata = append(metadata, fmt.Sprintf(`"%s%02d":%q`, strings.Repeat("<", 38), i, strings.Repeat("<", 500)))
+		}
+		for i := range 100 {
+			items = append(items, fmt.Sprintf(`{"sku":"%s%03d","quantity":1,"unit_amount":100}`, strings.Repeat("<", 61), i))
+		}
+		order := `{"currency":"usd","items":[` + strings.Join(items, ",") + `],"metadata":{` + strings.Join(metadata, ",") + `}}`
+		for i := range unreadOrders {
+			if _, err := s.attacker.must(ctx, http.StatusCreated, "POST", "/v1/orders", fmt.Sprint("unread-", i), order); err != nil {
+				return "", err
+			}
+		}
+		return s.growing(ctx, unreadMore, flood{
+			Connections: unreadHolders, Unread: unreadFor,
+			Requests: []string{raw("GET", "/v1/orders?limit=100", s.attacker.key, "", "")},
 		})
 	},
 }
