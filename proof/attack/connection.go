@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"example.com/payonce/internal/postgres"
 )
 
 // stolenConnection: the service's own role is refused what the service never does.
@@ -15,15 +14,20 @@ var stolenConnection = attack{
 	tries: "to read without naming a tenant; as all tenants: another role, the guards taken away, programs and files of the server, money moved on, answers, events, bookings and the trail changed or deleted",
 	holds: "no row without a tenant; each statement is refused, and the victim's rows are as they were",
 	run: func(ctx context.Context, s *site) (string, error) {
-		conn, err := pgx.Connect(ctx, s.service)
+		pool, err := postgres.Open(ctx, s.service, postgres.Options{MaxConn: 1})
 		if err != nil {
 			return "", fmt.Errorf("connect as the service does: %w", err)
 		}
-		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-		read, err := s.readUnnamed(ctx, conn)
+		defer pool.Close()
+		read, err := readUnnamed(ctx, pool)
 		if err != nil {
 			return "", err
 		}
+		conn, err := pool.Raw().Acquire(ctx)
+		if err != nil {
+			return "", err
+		}
+		defer conn.Release()
 		if _, err := conn.Exec(ctx, "SET payonce.tenants = '*'"); err != nil {
 			return "", err
 		}
@@ -31,7 +35,7 @@ var stolenConnection = attack{
 		err = s.untouched(ctx, func() error {
 			for _, sql := range notForTheService {
 				tag, err := conn.Exec(ctx, s.owned.in(sql))
-				var refused *pgconn.PgError
+				var refused interface{ SQLState() string }
 				switch {
 				case err == nil && tag.RowsAffected() == 0 && (tag.Update() || tag.Delete()):
 					return fmt.Errorf("%s: there is no such row to try it on", sql)
@@ -40,7 +44,7 @@ var stolenConnection = attack{
 				case !errors.As(err, &refused):
 					return fmt.Errorf("%s: %w", sql, err)
 				}
-				switch refused.Code {
+				switch refused.SQLState() {
 				case "42501", "23000", "23505", "23514": // no permission; a trigger, an index, a constraint
 				default:
 					return fmt.Errorf("%s: %w", sql, err)
@@ -117,20 +121,27 @@ var notForTheService = []string{
 }
 
 // readUnnamed reads every table of tenants without saying whose rows are meant.
-func (s *site) readUnnamed(ctx context.Context, conn *pgx.Conn) (tables int, err error) {
-	rows, err := conn.Query(ctx, `
+func readUnnamed(ctx context.Context, pool *postgres.Pool) (tables int, err error) {
+	rows, err := pool.Raw().Query(ctx, `
 		SELECT table_name FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
 		WHERE table_schema = 'public' AND table_type = 'BASE TABLE' AND column_name = 'tenant_id'`)
 	if err != nil {
 		return 0, fmt.Errorf("list the tables of tenants: %w", err)
 	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
+	names := []string{"tenants"}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return 0, fmt.Errorf("list the tables of tenants: %w", err)
+		}
+		names = append(names, name)
+	}
+	if err := rows.Err(); err != nil {
 		return 0, fmt.Errorf("list the tables of tenants: %w", err)
 	}
-	for _, name := range append(names, "tenants") {
+	for _, name := range names {
 		var n int
-		if err := conn.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %q", name)).Scan(&n); err != nil {
+		if err := pool.Raw().QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %q", name)).Scan(&n); err != nil {
 			return 0, fmt.Errorf("read %s: %w", name, err)
 		}
 		if n > 0 {
