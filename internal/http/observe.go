@@ -30,6 +30,8 @@ type visit struct {
 	tenant    tenant // set by authenticated
 	slot      slot
 	bodyRead  bool // to its end
+	probe     bool
+	changed   bool // a probe has another result than the one before it
 	gone      <-chan struct{}
 	routes    chi.Context
 }
@@ -103,7 +105,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 			span.End(nil)
 			s.requests.WithLabelValues(method(r), route, strconv.Itoa(seen.status)).Inc()
 			s.seconds.WithLabelValues(method(r), route).Observe(took.Seconds())
-			if !s.o.Log.Enabled(ctx, slog.LevelInfo) || !s.logs.allow("request", seen.status, visit.tenant.id) {
+			if !s.o.Log.Enabled(ctx, slog.LevelInfo) || !s.logged(visit, route, seen.status) {
 				return
 			}
 			line := []slog.Attr{
@@ -121,6 +123,17 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(seen, r)
 	})
+}
+
+// logged reports whether the request has a line in the log.
+func (s *Server) logged(v *visit, route string, status int) bool {
+	switch {
+	case v.changed:
+		return true
+	case v.probe && status == http.StatusOK:
+		return s.logs.allowProbe(status, route)
+	}
+	return s.logs.allow("request", status, v.tenant.id)
 }
 
 // describe gives a span the attributes of the log line, so that one is found by the other.

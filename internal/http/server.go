@@ -87,6 +87,8 @@ type Server struct {
 	handler   http.Handler
 	draining  atomic.Bool
 
+	readyBefore atomic.Int32 // what the last probe got; see answersReady
+
 	badSignatures prometheus.Counter
 }
 
