@@ -154,7 +154,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if p.hot, err = pgxpool.NewWithConfig(ctx, hot); err != nil {
 		return nil, fmt.Errorf("open the connection pool of batches: %w", err)
 	}
-	p.Queries, p.batches = db.New(bounded{scoped{p.pgx}, within}), db.New(bounded{scoped{p.hot}, within})
+	p.Queries, p.batches = db.New(bounded{byTurns{scoped{p.pgx}}, within}), db.New(bounded{scoped{p.hot}, within})
 	p.keys, p.probe = p.pgx, p.pgx
 	if reserved {
 		if p.keys, err = reserve(ctx, hot, keyConns); err == nil {
@@ -320,6 +320,11 @@ func (p *Pool) inTx(
 func (p *Pool) inTxOnce(
 	ctx context.Context, within time.Duration, reads bool, fn func(q *db.Queries) error,
 ) error {
+	done, err := takeTurn(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer done() // after the connection is back
 	tx, err := p.begin(ctx, reads)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)

@@ -17,6 +17,7 @@ const (
 	floodTime        = 2 * time.Second
 	floodTimeLong    = 20 * time.Second
 	floodPayers      = 300
+	resumed          = 300
 	floodOrders      = 600
 	floodStripeRPS   = 25
 	floodStripeTakes = 20 * time.Millisecond
@@ -117,6 +118,16 @@ var (
 		floodConnections, func(_ context.Context, s *site) ([]string, error) {
 			return []string{raw("GET", "/v1/orders?x=1", s.attacker.key, "", "")}, nil
 		})
+	floodOfLargeOrders = floodOf("large orders", "a tenant", "%d connections that make orders of 21 KB: 100 items, and full metadata",
+		floodConnections, func(_ context.Context, s *site) ([]string, error) {
+			return []string{raw("POST", "/v1/orders", s.attacker.key, random, largeOrder())}, nil
+		})
+	floodOfCheckouts = floodOf("checkouts", "a tenant", "%d connections that make checkouts", floodConnections,
+		func(ctx context.Context, s *site) ([]string, error) {
+			_, err := s.attacker.inTime(ctx, http.StatusOK, "PUT", "/v1/stock/flood", "", `{"available":1000000}`)
+			return []string{raw("POST", "/v1/checkouts", s.attacker.key, random,
+				`{"currency":"usd","payment_method":"pm_card_visa","items":[{"sku":"flood","quantity":1,"unit_amount":100}]}`)}, err
+		})
 	floodOfRefunds = floodOf("refunds", "a tenant", "%d connections that each refund a cent of one payment", floodConnections,
 		func(ctx context.Context, s *site) ([]string, error) {
 			order, err := s.attacker.inTime(ctx, http.StatusCreated, "POST", "/v1/orders", "flood-of-refunds",
@@ -130,6 +141,23 @@ var (
 				return nil, err
 			}
 			return []string{raw("POST", fmt.Sprintf("/v1/payments/%s/refunds", payment["id"]), s.attacker.key, random, `{"amount":1}`)}, nil
+		})
+	floodOfResumes = floodOf("resumes", "a tenant", "%d connections that repeat 300 payments which wait for their customers", floodConnections,
+		func(ctx context.Context, s *site) (requests []string, err error) {
+			for i := range resumed {
+				key := fmt.Sprint("flood-of-resumes-", i)
+				order, err := s.attacker.inTime(ctx, http.StatusCreated, "POST", "/v1/orders", key,
+					`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`)
+				if err != nil {
+					return nil, err
+				}
+				body := fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_threeDSecure2Required"}`, order["id"])
+				if _, err := s.attacker.inTime(ctx, http.StatusAccepted, "POST", "/v1/payments", key+"-pay", body); err != nil {
+					return nil, err
+				}
+				requests = append(requests, raw("POST", "/v1/payments", s.attacker.key, key+"-pay", body))
+			}
+			return requests, nil
 		})
 	floodOfStock = floodOf("stock", "a tenant", "%d connections that set the stock of an SKU, faster than the rate limit",
 		floodConnections, func(_ context.Context, s *site) ([]string, error) {
@@ -227,6 +255,18 @@ func raw(method, path, apiKey, key, body string) string {
 		_, _ = fmt.Fprintf(&b, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 	}
 	return b.String() + "\r\n" + body
+}
+
+// largeOrder is as large as an order may be, and its JSON in the database larger: each < takes six bytes.
+func largeOrder() string {
+	var items, metadata []string
+	for i := range 100 {
+		items = append(items, fmt.Sprintf(`{"sku":"%s%03d","quantity":1,"unit_amount":100}`, strings.Repeat("<", 61), i))
+	}
+	for i := range 20 {
+		metadata = append(metadata, fmt.Sprintf(`"%s%02d":"%s"`, strings.Repeat("<", 38), i, strings.Repeat("<", 500)))
+	}
+	return fmt.Sprintf(`{"currency":"usd","items":[%s],"metadata":{%s}}`, strings.Join(items, ","), strings.Join(metadata, ","))
 }
 
 // unsignedWebhook has a signature that could be right, so that its body is read.
