@@ -179,7 +179,9 @@ func TestRightsTakenAway(t *testing.T) {
 	w.Exec(`REVOKE INSERT ON idempotency_keys FROM payonce_service`)
 	a := p.Get("/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, a.Status, a)
-	require.Contains(t, p.Log(), "may not read and write the service's tables: idempotency_keys")
+	w.Until("the log says why", func() bool { // which is read from a pipe
+		return strings.Contains(p.Log(), "may not read and write the service's tables: idempotency_keys")
+	})
 	w.Exec(`GRANT INSERT ON idempotency_keys TO payonce_service`)
 	w.Until("it is ready", ready(p))
 }
