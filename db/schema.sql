@@ -129,7 +129,6 @@ END $function$;
 CREATE FUNCTION has_begun_compensation(of_tenant text, of_checkout text)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -140,7 +139,6 @@ END $function$;
 CREATE FUNCTION has_earlier_compensation_not_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -151,7 +149,6 @@ END $function$;
 CREATE FUNCTION has_earlier_step_not_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -162,7 +159,6 @@ END $function$;
 CREATE FUNCTION has_open_step(of_tenant text, of_checkout text)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -173,7 +169,6 @@ END $function$;
 CREATE FUNCTION has_step_against(of_tenant text, of_checkout text, ending checkout_status)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -187,7 +182,6 @@ END $function$;
 CREATE FUNCTION has_unresolved_step(of_tenant text, of_checkout text)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -198,7 +192,6 @@ END $function$;
 CREATE FUNCTION is_compensation_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -209,7 +202,6 @@ END $function$;
 CREATE FUNCTION is_given_back(of_tenant text, of_payment text, settled bigint)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM payments p
@@ -220,7 +212,6 @@ END $function$;
 CREATE FUNCTION is_settled_and_refunded(of_tenant text, of_payment text)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM payments p
@@ -232,7 +223,6 @@ END $function$;
 CREATE FUNCTION is_step_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -257,7 +247,6 @@ END $function$;
 CREATE FUNCTION lock_checkout_in_progress()
  RETURNS trigger
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     PERFORM FROM checkouts c
@@ -273,7 +262,6 @@ END $function$;
 CREATE FUNCTION may_hold_money(of_tenant text, of_payment text)
  RETURNS boolean
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM payments p
@@ -319,7 +307,6 @@ END $function$;
 CREATE FUNCTION refuse_forgotten_refund()
  RETURNS trigger
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     IF (CASE (SELECT o.ended_at IS NULL OR is_given_back(o.tenant_id, o.payment_id, o.settled_minor)
@@ -338,7 +325,6 @@ END $function$;
 CREATE FUNCTION refuse_second_creation()
  RETURNS trigger
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     IF EXISTS (
@@ -357,7 +343,6 @@ END $function$;
 CREATE FUNCTION refuse_unbalanced()
  RETURNS trigger
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     IF EXISTS (SELECT FROM ledger_entries e WHERE e.tenant_id = NEW.tenant_id AND e.event_id = NEW.event_id
@@ -371,7 +356,6 @@ END $function$;
 CREATE FUNCTION refuse_unless_owner()
  RETURNS trigger
  LANGUAGE plpgsql
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     IF NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER') THEN
@@ -394,7 +378,6 @@ CREATE FUNCTION resources_of_orders(of_tenant text, of_orders text[])
  RETURNS text[]
  LANGUAGE plpgsql
  STABLE
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN array(
@@ -424,7 +407,6 @@ CREATE FUNCTION unfinished_of_orders(of_tenant text, of_orders text[])
  RETURNS text[]
  LANGUAGE plpgsql
  STABLE
- SET search_path TO 'public', 'pg_temp'
 AS $function$
 DECLARE
     resources text[] := resources_of_orders(of_tenant, of_orders);

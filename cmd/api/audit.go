@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -59,7 +60,8 @@ type auditDrift struct {
 // audit checks every invariant and compares our rows with Stripe's objects. It only reads, so it may run at any time
 // while the service runs.
 func audit(ctx context.Context, cli cli, args []string) error {
-	flags := cli.flags("audit")
+	flags := flag.NewFlagSet("audit", flag.ContinueOnError)
+	flags.SetOutput(cli.stderr)
 	since := flags.Duration("since", auditSince, "compare objects created in this time, at Stripe or here")
 	asJSON := flags.Bool("json", false, "print JSON")
 	if flags.Parse(args) != nil || flags.NArg() > 0 || *since <= 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -94,7 +95,8 @@ func migrateUp(ctx context.Context, pool *postgres.Pool, stdout io.Writer) error
 
 // relayReplay marks published events as unpublished, for a broker that lost its log. Running relays send them.
 func relayReplay(ctx context.Context, cli cli, args []string) error {
-	flags := cli.flags("relay replay")
+	flags := flag.NewFlagSet("relay replay", flag.ContinueOnError)
+	flags.SetOutput(cli.stderr)
 	since := flags.Duration("since", 0, "events published in this time until now, such as 2h")
 	if err := flags.Parse(args); err != nil || *since <= 0 || flags.NArg() > 0 {
 		return errUsage
