@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 )
 
@@ -218,6 +219,22 @@ func (m *merchant) pay(ctx context.Context, records time.Duration) {
 		m.paid++
 		m.longest = max(m.longest, time.Since(began))
 	}
+}
+
+// TestWaitingIsZeroFromTheStart: a panel of calls that wait has its series before the first one does.
+func TestWaitingIsZeroFromTheStart(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	NewLimits(25, registry)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	series := 0
+	for _, f := range families {
+		if f.GetName() == "payonce_stripe_calls_waiting" {
+			series = len(f.GetMetric())
+		}
+	}
+	require.Len(t, paymentCalls, series)
 }
 
 // TestNewWorkIsBounded: a tenant that pays faster than Stripe allows is refused before anything is recorded. What has been begun
