@@ -4,7 +4,7 @@
 -- Three roles, which deploy/roles.sql makes: payonce_owner owns the tables and migrates, payonce_service serves,
 -- payonce_audit reads. Without them the tables belong to the role that migrates, and only the policies are made.
 
--- The second wall between tenants: a row is seen and written by statements that have named its tenant, or that are for
+-- Row-level security: a row is seen and written by statements that have named its tenant, or that are for
 -- all tenants and say so (internal/postgres, scope.go). Neither a superuser nor the owner of the tables is bound by it.
 -- The two sub-selects are executed once for each statement, not for each row.
 DO $$
@@ -33,6 +33,20 @@ BEGIN
           AND NOT coalesce(c.reloptions @> '{security_invoker=true}', false)
     LOOP
         EXECUTE format('ALTER VIEW %s SET (security_invoker = true)', wall.name);
+    END LOOP;
+    -- A function of a trigger or a constraint reads our tables, and the catalogue's. A session's temporary table would come
+    -- before a table of the same name, and before the catalogue, unless the path names pg_temp last.
+    FOR wall IN
+        SELECT f.oid::regprocedure AS name
+        FROM pg_proc f
+        WHERE f.pronamespace = current_schema()::regnamespace AND f.prokind = 'f' AND f.proconfig IS NULL
+          AND EXISTS (
+              SELECT FROM pg_class c
+              WHERE c.relnamespace IN (current_schema()::regnamespace, 'pg_catalog'::regnamespace)
+                AND c.relkind IN ('r', 'v') AND f.prosrc ~ ('\m' || c.relname || '\M'))
+          AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = f.oid AND d.deptype = 'e')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', wall.name, current_schema());
     END LOOP;
 END $$;
 

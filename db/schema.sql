@@ -129,6 +129,7 @@ END $function$;
 CREATE FUNCTION has_begun_compensation(of_tenant text, of_checkout text)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -139,6 +140,7 @@ END $function$;
 CREATE FUNCTION has_earlier_compensation_not_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -149,6 +151,7 @@ END $function$;
 CREATE FUNCTION has_earlier_step_not_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -159,6 +162,7 @@ END $function$;
 CREATE FUNCTION has_open_step(of_tenant text, of_checkout text)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -169,6 +173,7 @@ END $function$;
 CREATE FUNCTION has_step_against(of_tenant text, of_checkout text, ending checkout_status)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -182,6 +187,7 @@ END $function$;
 CREATE FUNCTION has_unresolved_step(of_tenant text, of_checkout text)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -192,6 +198,7 @@ END $function$;
 CREATE FUNCTION is_compensation_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -202,6 +209,7 @@ END $function$;
 CREATE FUNCTION is_given_back(of_tenant text, of_payment text, settled bigint)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM payments p
@@ -212,6 +220,7 @@ END $function$;
 CREATE FUNCTION is_settled_and_refunded(of_tenant text, of_payment text)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM payments p
@@ -223,6 +232,7 @@ END $function$;
 CREATE FUNCTION is_step_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
@@ -247,6 +257,7 @@ END $function$;
 CREATE FUNCTION lock_checkout_in_progress()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     PERFORM FROM checkouts c
@@ -262,6 +273,7 @@ END $function$;
 CREATE FUNCTION may_hold_money(of_tenant text, of_payment text)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM payments p
@@ -307,6 +319,7 @@ END $function$;
 CREATE FUNCTION refuse_forgotten_refund()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     IF (CASE (SELECT o.ended_at IS NULL OR is_given_back(o.tenant_id, o.payment_id, o.settled_minor)
@@ -325,6 +338,7 @@ END $function$;
 CREATE FUNCTION refuse_second_creation()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     IF EXISTS (
@@ -343,6 +357,7 @@ END $function$;
 CREATE FUNCTION refuse_unbalanced()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     IF EXISTS (SELECT FROM ledger_entries e WHERE e.tenant_id = NEW.tenant_id AND e.event_id = NEW.event_id
@@ -356,6 +371,7 @@ END $function$;
 CREATE FUNCTION refuse_unless_owner()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     IF NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER') THEN
@@ -378,6 +394,7 @@ CREATE FUNCTION resources_of_orders(of_tenant text, of_orders text[])
  RETURNS text[]
  LANGUAGE plpgsql
  STABLE
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN array(
@@ -407,6 +424,7 @@ CREATE FUNCTION unfinished_of_orders(of_tenant text, of_orders text[])
  RETURNS text[]
  LANGUAGE plpgsql
  STABLE
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 DECLARE
     resources text[] := resources_of_orders(of_tenant, of_orders);

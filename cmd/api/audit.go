@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -60,8 +59,7 @@ type auditDrift struct {
 // audit checks every invariant and compares our rows with Stripe's objects. It only reads, so it may run at any time
 // while the service runs.
 func audit(ctx context.Context, cli cli, args []string) error {
-	flags := flag.NewFlagSet("audit", flag.ContinueOnError)
-	flags.SetOutput(cli.stderr)
+	flags := cli.flags("audit")
 	since := flags.Duration("since", auditSince, "compare objects created in this time, at Stripe or here")
 	asJSON := flags.Bool("json", false, "print JSON")
 	if flags.Parse(args) != nil || flags.NArg() > 0 || *since <= 0 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -95,8 +94,7 @@ func migrateUp(ctx context.Context, pool *postgres.Pool, stdout io.Writer) error
 
 // relayReplay marks published events as unpublished, for a broker that lost its log. Running relays send them.
 func relayReplay(ctx context.Context, cli cli, args []string) error {
-	flags := flag.NewFlagSet("relay replay", flag.ContinueOnError)
-	flags.SetOutput(cli.stderr)
+	flags := cli.flags("relay replay")
 	since := flags.Duration("since", 0, "events published in this time until now, such as 2h")
 	if err := flags.Parse(args); err != nil || *since <= 0 || flags.NArg() > 0 {
 		return errUsage

@@ -21,21 +21,36 @@ func checkDataKey(ctx context.Context, pool *postgres.Pool, log *slog.Logger) er
 	if len(secrets.missing) > 0 {
 		return fmt.Errorf("DATA_KEY %s", secrets.lacks())
 	}
-	if why := notEncrypting(pool.Box()); why != "" {
-		log.Warn("DATA_KEY " + why + ": what is stored is not encrypted; docs/operations.md, Data key")
+	if why := notSecret(pool.Box()); why != "" {
+		log.Warn("DATA_KEY " + why + "; docs/operations.md, Data key")
 	}
 	return nil
 }
 
-// notEncrypting says of DATA_KEY, after its name, why nothing is encrypted; empty: it is.
-func notEncrypting(box *sealed.Box) string {
+// notSecret says of DATA_KEY, after its name, why a copy of the database shows what is stored; empty: it does not.
+func notSecret(box *sealed.Box) string {
 	switch {
 	case box == nil:
-		return "is unset"
+		return "is unset: what is stored is not encrypted"
 	case !box.Seals():
-		return "begins with none"
+		return "begins with none: what is stored is not encrypted"
+	case published(box):
+		return "is " + isPublished
 	}
 	return ""
+}
+
+// publishedDataKey is the DATA_KEY of .env.example and docker-compose.yml. What it encrypts, every reader of this
+// repository can decrypt.
+const (
+	publishedDataKey = "bG9jYWwgb25seTogZXZlcnlib2R5IGtub3dzIHRoaXM="
+	isPublished      = "the public one of .env.example and docker-compose.yml: everyone can decrypt what is stored"
+)
+
+// published reports whether a box that seals does so with publishedDataKey. Behind another key that only decrypts.
+func published(box *sealed.Box) bool {
+	known, _ := sealed.New(publishedDataKey) // a key, as its test sees to
+	return box.KeyIDs()[0] == known.KeyIDs()[0]
 }
 
 // withDataKey runs a command that stores a secret. Like the service it needs each key that secrets are encrypted with.

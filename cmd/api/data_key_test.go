@@ -121,6 +121,7 @@ func TestCommandsNeedTheDataKey(t *testing.T) {
 	for setting, warns := range map[string]string{
 		"": "DATA_KEY is unset: what is stored is not encrypted", world.DataKey: "",
 		"none," + world.DataKey: "DATA_KEY begins with none: what is stored is not encrypted",
+		publishedDataKey:        "DATA_KEY is the public one of .env.example and docker-compose.yml: everyone can decrypt",
 	} {
 		cmd := w.Command([]string{"tenant", "create", "new"}, "DATA_KEY="+setting)
 		var errs bytes.Buffer

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -24,8 +23,8 @@ const (
 	doctorCouldNotRun exitStatus = 2
 )
 
-// verdict of a check. A warning is something to know, or to fix by day; bad is something that stops payments, or loses
-// what was acknowledged.
+// verdict of a check. A warning is something to know, or to fix by day; bad is something that stops payments, loses
+// what was acknowledged, or makes a secret public.
 type verdict string
 
 const (
@@ -57,14 +56,13 @@ func (d *diagnosis) say(v verdict, id, format string, args ...any) {
 // notAsked reports the checks that could not be made, so that none is missing without a word.
 func (d *diagnosis) notAsked(why string, ids ...string) {
 	for _, id := range ids {
-		d.say(warning, id, "could not be asked: %s", why)
+		d.say(warning, id, "not checked: %s", why)
 	}
 }
 
 // doctor asks everything that a night depends on. It changes nothing, here or elsewhere.
 func doctor(ctx context.Context, cli cli, args []string) error {
-	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)
-	flags.SetOutput(cli.stderr)
+	flags := cli.flags("doctor")
 	asJSON := flags.Bool("json", false, "print JSON")
 	if flags.Parse(args) != nil || flags.NArg() > 0 {
 		return errUsage

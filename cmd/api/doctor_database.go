@@ -23,11 +23,13 @@ func (p patient) database(ctx context.Context, d *diagnosis) {
 	pool, f, err := p.openDatabase(ctx)
 	if err != nil {
 		d.say(bad, "database.reachable", "%w; see that DATABASE_URL is right and PostgreSQL runs", err)
+		p.tls(d)
 		d.notAsked("the database is away", afterReachable...)
 		return
 	}
 	defer pool.Close()
 	d.say(healthy, "database.reachable", "as role %s", f.Role)
+	p.tls(d)
 	server(d, f)
 	writable(d, f)
 	rights(d, f)
@@ -118,6 +120,17 @@ func rights(d *diagnosis, f postgres.Facts) {
 			"deploy/roles.sql and serve as payonce_service", f.Role)
 		return
 	}
+	if len(f.Owners) > 0 {
+		d.say(warning, "database.rights", "tables or functions belong to %s and not to payonce_owner, as after a restore with "+
+			"--no-owner: `api migrate` as payonce_owner is refused, and the function erase_customer has its owner's rights; run "+
+			"deploy/roles.sql again as a superuser", strings.Join(f.Owners, ", "))
+		return
+	}
+	if f.Temps {
+		d.say(warning, "database.rights", "the role %s may make temporary tables, which hide tables of the same names; run "+
+			"deploy/roles.sql again, or REVOKE TEMPORARY ON DATABASE … FROM PUBLIC", f.Role)
+		return
+	}
 	d.say(healthy, "database.rights", "the role %s may read and write what the service does", f.Role)
 }
 
@@ -129,10 +142,10 @@ func rowSecurity(d *diagnosis, f postgres.Facts) {
 	case f.Scoped:
 		d.say(healthy, "database.row_security", "on: a statement sees only the rows of the tenants that it names")
 	case f.Owns:
-		d.say(warning, "database.row_security", "the second wall between tenants is off, because the role %s owns the tables: "+
+		d.say(warning, "database.row_security", "row-level security is off, because the role %s owns the tables: "+
 			"a query without its tenant's condition returns every tenant's rows", f.Role)
 	default:
-		d.say(warning, "database.row_security", "the second wall between tenants is off, because the role %s has BYPASSRLS: a "+
+		d.say(warning, "database.row_security", "row-level security is off, because the role %s has BYPASSRLS: a "+
 			"query without its tenant's condition returns every tenant's rows; ALTER ROLE %[1]s NOBYPASSRLS turns it on, at a price "+
 			"(docs/operations.md, Roles)", f.Role)
 	}
@@ -191,10 +204,38 @@ func (p patient) encryption(ctx context.Context, d *diagnosis, pool *postgres.Po
 	case !box.Seals():
 		d.say(warning, id, "DATA_KEY begins with none: what is encrypted is read (%d secrets of tenants), and what is stored "+
 			"now is not encrypted; take none away when every process has the key %s", found.first+found.others, box.KeyIDs()[0])
+	case published(box):
+		d.say(p.unlessSimulated(bad), id, "DATA_KEY is "+isPublished+"; replace it by a key of openssl rand -base64 32 "+
+			"(docs/operations.md, Data key)")
 	case found.others+found.plain > 0:
 		d.say(healthy, id, "of the secrets of tenants %d of %d are encrypted with the first key, %s; the service encrypts the "+
 			"others", found.first, found.first+found.others+found.plain, box.KeyIDs()[0])
 	default:
 		d.say(healthy, id, "the secrets of tenants are encrypted with the first key, %s (%d)", box.KeyIDs()[0], found.first)
+	}
+}
+
+// unlessSimulated is a warning in the place of bad while payments go to a simulator: a key of test mode, and another
+// address than Stripe's. The Compose file is such a system, and must run without any setting.
+func (p patient) unlessSimulated(v verdict) verdict {
+	if !live(p.getenv("STRIPE_SECRET_KEY")) && p.getenv("STRIPE_API_BASE") != "" {
+		return warning
+	}
+	return v
+}
+
+// tls is whether the network between the service and its database can read or change what they send.
+func (p patient) tls(d *diagnosis) {
+	const id = "database.tls"
+	hosts, err := postgres.Unverified(p.getenv("DATABASE_URL"))
+	switch {
+	case err != nil:
+		d.notAsked("DATABASE_URL is wrong", id)
+	case len(hosts) > 0:
+		d.say(warning, id, "sslmode is below verify-full, so that the connection to %s is not encrypted, or goes to any server "+
+			"that answers for it; add sslmode=verify-full to DATABASE_URL, and sslrootcert=FILE if the server's CA is not one of "+
+			"the system's", strings.Join(hosts, ", "))
+	default:
+		d.say(healthy, id, "verify-full, or within this machine")
 	}
 }

@@ -177,7 +177,7 @@ func account(d *diagnosis, key string, a answers) {
 
 // webhookEndpoint looks for the endpoint by its path: the host under which the world sees the service is no setting.
 func webhookEndpoint(d *diagnosis, a answers) {
-	const id, make = "stripe.webhook_endpoint", "make one in Stripe's dashboard, Developers, Webhooks"
+	const id = "stripe.webhook_endpoint"
 	if a.listed.Forbidden() {
 		d.say(warning, id, "the key may not list webhook endpoints (%s), which the service does not need; look in Stripe's "+
 			"dashboard, Developers, Webhooks", cmp.Or(a.listed.Lacks, "rak_webhook_read"))
@@ -199,7 +199,8 @@ func webhookEndpoint(d *diagnosis, a answers) {
 	switch {
 	case len(ours) == 0:
 		d.say(warning, id, "Stripe has no endpoint whose URL ends in %s: what happens there is noticed by polling, minutes "+
-			"later; %s", stripe.WebhookPath, make)
+			"later; make one in Stripe's dashboard, Developers, Webhooks, with the URL https://HOST%[1]s and the events %s "+
+			"(docs/operations.md, Webhooks from Stripe)", stripe.WebhookPath, strings.Join(stripe.WebhookTypes, ", "))
 	case len(enabled) == 0:
 		d.say(bad, id, "%s (%s) is disabled, by hand or by Stripe after days of failures: fix its responses, and "+
 			"enable it in Stripe's dashboard", ours[0].ID, ours[0].URL)

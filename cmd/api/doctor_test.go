@@ -25,8 +25,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/deploy"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/devpg"
@@ -185,7 +187,7 @@ func TestDoctor(t *testing.T) {
 			require.Equal(t, healthy, check.Status, "%s: %s", id, check.Detail)
 		}
 		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
-		require.Len(t, found, 23)
+		require.Len(t, found, 24)
 	})
 
 	cases := []struct {
@@ -231,12 +233,36 @@ func TestDoctor(t *testing.T) {
 		}, id: "database.rights", status: bad, says: `nobody lacks 8 rights: INSERT on orders, UPDATE on idempotency_keys, `},
 		{name: "RoleThatOwnsTheTables", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
 			id: "database.rights", status: warning, says: "owns the tables"},
+		{name: "TablesOfAnotherOwner", ill: func(c *clinic) func() {
+			c.exec("ALTER TABLE stripe_call_rows OWNER TO CURRENT_USER")
+			return func() { c.exec(deploy.Roles) }
+		}, id: "database.rights", status: warning, says: "belong to postgres and not to payonce_owner"},
+		{name: "FunctionOfAnotherOwner", ill: func(c *clinic) func() {
+			c.exec("ALTER FUNCTION erase_customer OWNER TO CURRENT_USER")
+			return func() { c.exec(deploy.Roles) }
+		}, id: "database.rights", status: warning, says: "belong to postgres and not to payonce_owner"},
+		{name: "ASecondRoleOfTheService", ill: func(c *clinic) func() { // as docs/operations.md says, to change the password
+			u, err := url.Parse(c.server.URL)
+			require.NoError(c.t, err)
+			password, _ := u.User.Password()
+			c.exec("CREATE ROLE payonce_service_b LOGIN PASSWORD '" + password + "' IN ROLE payonce_service")
+			return c.set("DATABASE_URL", devpg.As(c.server.URL, "payonce_service_b"))
+		}, id: "database.rights", status: healthy, says: "the role payonce_service_b may read and write what the service does"},
+		{name: "ASecondRoleIsScoped", ill: func(c *clinic) func() {
+			return c.set("DATABASE_URL", devpg.As(c.server.URL, "payonce_service_b"))
+		}, id: "database.row_security", status: healthy, says: "^on: "},
+		{name: "RoleWithTemporaryTables", ill: func(c *clinic) func() {
+			c.exec("DO $$ BEGIN EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO PUBLIC', current_database()); END $$")
+			return func() {
+				c.exec("DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); END $$")
+			}
+		}, id: "database.rights", status: warning, says: "payonce_service may make temporary tables"},
 		{name: "OwnerIsNotScoped", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
 			id: "database.row_security", status: warning, says: "is off, because the role"},
 		{name: "RowSecurityOff", ill: func(c *clinic) func() {
 			c.exec("ALTER ROLE payonce_service BYPASSRLS")
 			return func() { c.exec("ALTER ROLE payonce_service NOBYPASSRLS") }
-		}, id: "database.row_security", status: warning, says: "the second wall between tenants is off, because the role payonce_service has BYPASSRLS"},
+		}, id: "database.row_security", status: warning, says: "row-level security is off, because the role payonce_service has BYPASSRLS"},
 		{name: "SchemaEmpty", ill: func(c *clinic) func() {
 			c.exec("CREATE DATABASE empty")
 			u, err := url.Parse(c.server.URL)
@@ -271,7 +297,7 @@ func TestDoctor(t *testing.T) {
 				next.ServeHTTP(dated{w, time.Time{}}, r)
 			})
 			return c.backToStripe
-		}, id: "clock.stripe", status: warning, says: "could not be asked"},
+		}, id: "clock.stripe", status: warning, says: "not checked"},
 
 		{name: "StripeKeyWrong", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", "sk_live_unknown_here") },
 			id: "stripe.reachable", status: bad, says: "Stripe refuses the key: .*Invalid API Key"},
@@ -323,13 +349,13 @@ func TestDoctor(t *testing.T) {
 		{name: "PermissionForEventsMissing", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", restrictedKey) },
 			id: "stripe.last_event", status: warning, says: "rak_event_read"},
 		{name: "AccountUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/account") },
-			id: "stripe.account", status: warning, says: "could not be asked: .*404"},
+			id: "stripe.account", status: warning, says: "not checked: .*404"},
 		{name: "EndpointsUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/webhook_endpoints") },
-			id: "stripe.webhook_endpoint", status: warning, says: "could not be asked: .*404"},
+			id: "stripe.webhook_endpoint", status: warning, says: "not checked: .*404"},
 		{name: "EventsUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/events") },
-			id: "stripe.last_event", status: warning, says: "could not be asked: .*404"},
+			id: "stripe.last_event", status: warning, says: "not checked: .*404"},
 		{name: "DisputesUnknownToASimulator", ill: func(c *clinic) func() { return c.without("/v1/charges") },
-			id: "stripe.permissions", status: warning, says: "could not be asked: .*rak_charge_read"},
+			id: "stripe.permissions", status: warning, says: "not checked: .*rak_charge_read"},
 		{name: "AccountThatMayNotCharge", ill: func(c *clinic) func() {
 			return c.answers("/v1/account", `{"id":"acct_1","charges_enabled":false,"payouts_enabled":true}`)
 		}, id: "stripe.account", status: warning, says: "acct_1 may not take payments once it is live"},
@@ -345,7 +371,8 @@ func TestDoctor(t *testing.T) {
 		{name: "EndpointOfAnotherURL", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "url="+url.QueryEscape("https://shop.example.com/hooks"))
 			return func() { c.atStripe("POST", endpoint, "url="+url.QueryEscape("https://pay.example.com"+path)) }
-		}, id: "stripe.webhook_endpoint", status: warning, says: "no endpoint whose URL ends in /v1/webhooks/stripe"},
+		}, id: "stripe.webhook_endpoint", status: warning, says: "no endpoint whose URL ends in /v1/webhooks/stripe: .* with the URL " +
+			"https://HOST/v1/webhooks/stripe and the events " + strings.Join(stripe.WebhookTypes, ", ") + " "},
 		{name: "EndpointDisabled", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "disabled=true")
 			return func() { c.atStripe("POST", endpoint, "disabled=false") }
@@ -378,12 +405,24 @@ func TestDoctor(t *testing.T) {
 			id: "settings.STRIPE_WEBHOOK_SECRET", status: bad, says: "must begin with whsec_; the service does not start"},
 		{name: "DataKeyUnset", ill: func(c *clinic) func() { return c.set("DATA_KEY", "") },
 			id: "database.encryption", status: warning, says: "DATA_KEY is unset: a copy of the database shows"},
+		{name: "DataKeyPublic", ill: func(c *clinic) func() {
+			c.env["STRIPE_API_BASE"] = ""
+			return together(c.backToStripe, c.set("STRIPE_SECRET_KEY", ""), c.set("DATA_KEY", publishedDataKey))
+		}, id: "database.encryption", status: bad, says: "DATA_KEY is the public one of .env.example"},
+		{name: "DataKeyPublicInLiveMode", ill: func(c *clinic) func() {
+			return together(c.set("STRIPE_SECRET_KEY", "sk_live_unknown_here"), c.set("DATA_KEY", publishedDataKey+","+world.DataKey))
+		}, id: "database.encryption", status: bad, says: "DATA_KEY is the public one of .env.example"},
+		{name: "DataKeyPublicWithASimulator", ill: func(c *clinic) func() { return c.set("DATA_KEY", publishedDataKey) },
+			id: "database.encryption", status: warning, says: "DATA_KEY is the public one of .env.example"},
+		{name: "DataKeyPublicAndReplaced", ill: func(c *clinic) func() {
+			return c.set("DATA_KEY", world.DataKey+","+publishedDataKey)
+		}, id: "database.encryption", status: healthy, says: "are encrypted with the first key"},
 		{name: "DataKeyNotUsedYet", ill: func(c *clinic) func() { return c.set("DATA_KEY", "none,"+world.OtherDataKey) },
 			id: "database.encryption", status: warning, says: "DATA_KEY begins with none: what is encrypted is read"},
 		{name: "DataKeyWrong", ill: func(c *clinic) func() { return c.set("DATA_KEY", "hidden") },
 			id: "settings.DATA_KEY", status: bad, says: "must be keys of 32 bytes"},
 		{name: "DataKeyWrongIsNotUnset", ill: func(c *clinic) func() { return c.set("DATA_KEY", "hidden") },
-			id: "database.encryption", status: warning, says: "could not be asked: DATA_KEY is wrong"},
+			id: "database.encryption", status: warning, says: "not checked: DATA_KEY is wrong"},
 		{name: "DataKeyNotTheFirst", ill: func(c *clinic) func() {
 			c.exec(`INSERT INTO tenants (id, name, fingerprint_secret)
 				VALUES ('ten_plain', 'plain', repeat('s', 32)::bytea)`)
@@ -446,6 +485,15 @@ func (c *clinic) set(name, value string) (well func()) {
 	before := c.env[name]
 	c.env[name] = value
 	return func() { c.env[name] = before }
+}
+
+// together makes several things well.
+func together(wells ...func()) func() {
+	return func() {
+		for _, well := range wells {
+			well()
+		}
+	}
 }
 
 func (c *clinic) backToStripe() { c.env["STRIPE_API_BASE"] = c.stripe }
@@ -556,7 +604,7 @@ func TestDoctorCommand(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&report))
 	require.True(t, report.OK)
-	require.Len(t, report.Checks, 23)
+	require.Len(t, report.Checks, 24)
 	require.Equal(t, "settings", report.Checks[0].ID)
 	require.Equal(t, "ok", report.Checks[0].Status)
 
@@ -604,6 +652,26 @@ func TestDoctorJudgesFacts(t *testing.T) {
 	}
 }
 
+// TestDoctorLooksForTLS: a connection to another machine that is not encrypted, or whose server is not verified, is a
+// warning. Which those are is in TestUnverified.
+func TestDoctorLooksForTLS(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]doctorCheck{
+		"postgres://hidden:hidden@db.example.com/orders?sslmode=require": {Status: warning,
+			Detail: "sslmode is below verify-full, so that the connection to db.example.com is not encrypted, or goes to any " +
+				"server that answers for it; add sslmode=verify-full to DATABASE_URL, and sslrootcert=FILE if the server's CA is " +
+				"not one of the system's"},
+		"postgres://hidden:hidden@db.example.com/orders?sslmode=verify-full": {Status: healthy,
+			Detail: "verify-full, or within this machine"},
+		"mysql://db.example.com": {Status: warning, Detail: "not checked: DATABASE_URL is wrong"},
+	} {
+		var d diagnosis
+		patient{getenv: func(string) string { return url }}.tls(&d)
+		want.ID = "database.tls"
+		require.Equal(t, []doctorCheck{want}, d.checks, url)
+	}
+}
+
 // TestDoctorIsBounded: what accepts a connection and says nothing more is away, and the others are asked all the same.
 func TestDoctorIsBounded(t *testing.T) {
 	t.Parallel()
@@ -617,8 +685,10 @@ func TestDoctorIsBounded(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*doctorWithin) // a guard, for one that waits for ever
 	defer cancel()
+	began := time.Now()
 	report := examine(ctx, patient{getenv: func(name string) string { return env[name] }})
 	require.NoError(t, ctx.Err())
+	require.Less(t, time.Since(began), doctorWithin+2*time.Second, "it says that it takes six seconds at most")
 	require.False(t, report.OK)
 	found := map[string]verdict{}
 	for _, c := range report.Checks {
@@ -627,7 +697,7 @@ func TestDoctorIsBounded(t *testing.T) {
 	for _, id := range []string{"database.reachable", "stripe.reachable", "broker.reachable"} {
 		require.Equal(t, bad, found[id], id)
 	}
-	require.Len(t, report.Checks, 23)
+	require.Len(t, report.Checks, 24)
 }
 
 // TestDoctorEscapesWhatCameFromOutside: Stripe and proxies choose the text of errors.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"time"
 
@@ -23,8 +22,7 @@ const (
 // tenantEraseCustomer prints what it has erased, or what keeps it from that. The reference is printed nowhere: what a
 // command prints is kept in logs.
 func tenantEraseCustomer(ctx context.Context, cli cli, args []string) error {
-	flags := flag.NewFlagSet("tenant erase-customer", flag.ContinueOnError)
-	flags.SetOutput(cli.stderr)
+	flags := cli.flags("tenant erase-customer")
 	actor := flags.String("by", "", "who asks for it, for the record")
 	var given []string
 	for rest := args; ; rest = flags.Args()[1:] { // The flag may stand anywhere.

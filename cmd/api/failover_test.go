@@ -168,3 +168,20 @@ func TestStartWaitsForSlots(t *testing.T) {
 	require.Contains(t, serves.log.String(), "the database is not ready; trying again")
 	require.Contains(t, serves.log.String(), `"msg":"serving"`)
 }
+
+// TestRightsTakenAway: a process whose role has lost its rights, as one that serves with a role that was retired, is not
+// ready, so a load balancer sends its requests to others. It is ready again as soon as it has them.
+func TestRightsTakenAway(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	p := w.Process()
+	require.Equal(t, http.StatusOK, p.Get("/readyz").Status)
+	w.Exec(`REVOKE INSERT ON idempotency_keys FROM payonce_service`)
+	a := p.Get("/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, a.Status, a)
+	w.Until("the log says why", func() bool { // which is read from a pipe
+		return strings.Contains(p.Log(), "may not read and write the service's tables: idempotency_keys")
+	})
+	w.Exec(`GRANT INSERT ON idempotency_keys TO payonce_service`)
+	w.Until("it is ready", ready(p))
+}

@@ -161,6 +161,8 @@ func TestDrainDelay(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), 3*time.Second)
 	require.Error(t, p.Do("GET", "/readyz", "").Err)
 	require.Zero(t, w.Count("SELECT count(*) FROM outbox_events WHERE published_at IS NULL"), "the relay has stopped early")
+	require.Regexp(t, `"msg":"request",.*"route":"/readyz","status":503`, p.Log())
+	require.NotContains(t, p.Log(), `"level":"ERROR"`, "a deployment is no error")
 }
 
 // TestProfilesOfTheProcess: its admin address shows memory and the command line to this machine, and

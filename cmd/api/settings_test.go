@@ -64,6 +64,23 @@ func TestEnvExample(t *testing.T) {
 	require.NoError(t, err, "with everything uncommented it must start")
 }
 
+// TestPublishedDataKey: it is the one that doctor and the start know, wherever it is published.
+func TestPublishedDataKey(t *testing.T) {
+	t.Parallel()
+	for file, pattern := range map[string]string{
+		"../../.env.example":       `(?m)^#?DATA_KEY=(\S+)$`,
+		"../../docker-compose.yml": `DATA_KEY: \$\{DATA_KEY:-([^}]+)\}`,
+	} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		found := regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, found, file)
+		for _, f := range found {
+			require.Equal(t, publishedDataKey, f[1], file)
+		}
+	}
+}
+
 // part: proof {
 
 // TestSettingsAreDocumented: the table of docs/operations.md is complete and right.

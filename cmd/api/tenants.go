@@ -132,8 +132,7 @@ func (e unknownTenantError) Error() string {
 }
 
 func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
-	flags := flag.NewFlagSet("tenant key create", flag.ContinueOnError)
-	flags.SetOutput(cli.stderr)
+	flags := cli.flags("tenant key create")
 	key := db.APIKeyCreateParams{}
 	flags.StringVar(&key.Name, "name", "", "what the key is for, up to 100 characters")
 	flags.Func("expires", "how long the key is valid, such as 90d or 12h; default: until it is revoked",

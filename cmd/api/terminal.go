@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"strings"
@@ -33,6 +34,32 @@ func forTerminal(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// flags are those of a command. What they say about an argument quotes it.
+func (c cli) flags(command string) *flag.FlagSet {
+	f := flag.NewFlagSet(command, flag.ContinueOnError)
+	f.SetOutput(linesForTerminal{c.stderr})
+	return f
+}
+
+// linesForTerminal writes lines, and the tabs that indent them, as a terminal may show them. A write is whole lines.
+type linesForTerminal struct{ io.Writer }
+
+func (w linesForTerminal) Write(p []byte) (int, error) {
+	var b strings.Builder
+	for line := range strings.Lines(string(p)) {
+		text := strings.TrimSuffix(line, "\n")
+		for i, cell := range strings.Split(text, "\t") {
+			if i > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(forTerminal(cell))
+		}
+		b.WriteString(line[len(text):])
+	}
+	_, err := io.WriteString(w.Writer, b.String())
+	return len(p), err
 }
 
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }

@@ -49,3 +49,17 @@ func TestErrorsAreEscaped(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, `invalid input "\x1b[2K" twice`, oneLine(errors.New("invalid input\n \"\x1b[2K\"  twice")))
 }
+
+// TestFlagsEscapeWhatTheyQuote: an argument may be text that was pasted.
+func TestFlagsEscapeWhatTheyQuote(t *testing.T) {
+	t.Parallel()
+	var stderr bytes.Buffer
+	flags := cli{stderr: &stderr}.flags("doctor")
+	flags.Bool("json", false, "print JSON")
+	require.Error(t, flags.Parse([]string{"-" + hostile}))
+	require.Contains(t, stderr.String(), `not defined: -a\x1b[1A`)
+	require.Contains(t, stderr.String(), "\n  -json\n    \tprint JSON\n", "the usage keeps its form")
+	for _, r := range stderr.String() {
+		require.True(t, r == '\n' || r == '\t' || !unprintable(r), "%q in %q", r, stderr.String())
+	}
+}

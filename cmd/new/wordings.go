@@ -280,6 +280,11 @@ var wordings = map[string][]wording{
 		},
 		{
 			"docs/operations.md",
+			"([measured](adr/0053-two-roles-and-a-policy.md) together with",
+			"(measured together with",
+		},
+		{
+			"docs/operations.md",
 			", on another server; CI runs the same commands.",
 			", on another server.",
 		},

@@ -12,7 +12,8 @@
 // does not prove it: a page of another site may point its own host name at 127.0.0.1 and read the response as its own
 // (DNS rebinding), and a reverse proxy on the same host connects from loopback for all clients.
 //
-// Wrong tokens are limited per address and process. The limit is not what keeps a token of 24 characters from being
+// Wrong tokens are limited per address and process, and logged without the token. A request that has none is refused and
+// not counted: a browser sends one before it asks for the password. The limit is not what keeps a token of 24 characters from being
 // guessed; it keeps a guess that is under way from filling the log. It never believes X-Forwarded-For: anybody
 // can write another address into it for each guess. So behind a proxy all operators share the proxy's limit, and
 // who guesses through it can keep others from signing in, but not from working in a session that they have.

@@ -76,6 +76,9 @@ func (o Options) profile(next http.HandlerFunc) http.HandlerFunc {
 			w.Header().Set("Retry-After", strconv.Itoa(int(RetryAfter.Seconds())))
 			http.Error(w, "Too many wrong tokens from this address.", http.StatusTooManyRequests)
 		case err != nil:
+			if errors.Is(err, ErrWrongToken) {
+				o.Token.LogWrong(o.Log, "profiles", r.RemoteAddr)
+			}
 			w.Header().Set("WWW-Authenticate", `Basic realm="ADMIN_TOKEN as the password"`)
 			http.Error(w, "Profiles need ADMIN_TOKEN, as a bearer token or as the password of Basic authentication.",
 				http.StatusUnauthorized)

@@ -3,9 +3,11 @@ package admin_test
 import (
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/admin"
+	"example.com/payonce/testkit/logs"
 )
 
 // wait is a pause of a test whose clock is not the world's (testing/synctest).
@@ -98,6 +101,29 @@ func TestProfiles(t *testing.T) {
 		w := get(s, "/debug/pprof/", "10.1.2.3:5", "admin", "Authorization", "Bearer guess", "X-Forwarded-For", "10.9.9.9")
 		require.Equal(t, http.StatusTooManyRequests, w.Code, "an address that the client made up is no other address")
 		require.Equal(t, "10", w.Header().Get("Retry-After"))
+		require.Equal(t, http.StatusTooManyRequests,
+			get(s, "/debug/pprof/", "10.1.2.3:5", "admin", "Authorization", "Bearer "+token).Code, "the right one, too")
+	})
+
+	t.Run("CountAndLogGuessesOnly", func(t *testing.T) {
+		t.Parallel()
+		var out logs.Buffer
+		s := admin.NewServer(admin.Options{
+			Metrics: prometheus.NewRegistry(), Token: admin.NewToken(token), Log: out.Logger(slog.LevelInfo),
+		})
+		for range 20 {
+			for _, none := range []string{"", "Bearer", token} { // the last one names no scheme
+				require.Equal(t, http.StatusUnauthorized, get(s, "/debug/pprof/", "10.1.2.3:5", "admin", "Authorization", none).Code)
+			}
+			require.Equal(t, http.StatusOK, get(s, "/debug/pprof/", "10.1.2.3:5", "admin", "Authorization", "Bearer "+token).Code)
+		}
+		require.Empty(t, out.Take())
+		for range 15 {
+			get(s, "/debug/pprof/heap", "10.1.2.3:5", "admin", "Authorization", "Bearer guess")
+		}
+		log := out.Take()
+		require.Equal(t, 10, strings.Count(log, `level=WARN msg="wrong admin token" at=profiles remote=10.1.2.3:5`))
+		require.NotContains(t, log, "guess", "it may be the right one, mistyped")
 	})
 
 	t.Run("AreNotForOtherSitesPages", func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -16,10 +17,15 @@ const (
 	triesAtOnce = 10               // wrong tokens from one address: a person with three tokens to try
 	triesEvery  = 10 * time.Second // after that, one in this time
 	triersMax   = 1000             // addresses that are told apart; all others share one limit
+
+	linesPerSecond = 20               // about wrong tokens, of all addresses together; the burst is five seconds' worth
+	leftOutEvery   = 10 * time.Second // how often the number of lines that were left out is logged
 )
 
 // Errors of Admits.
 var (
+	// ErrNoToken is returned for an empty token, at any time: it guesses nothing, so it uses up no try.
+	ErrNoToken    = errors.New("no token")
 	ErrWrongToken = errors.New("wrong token")
 	// ErrTooManyTries is returned for the right token, too: what it says about one token it must not say about others.
 	ErrTooManyTries = errors.New("too many wrong tokens from this address")
@@ -35,11 +41,16 @@ type Token struct {
 	mu    sync.Mutex
 	tries map[string]*rate.Limiter
 	rest  *rate.Limiter // of the addresses beyond triersMax
+
+	lines   *rate.Limiter // of the log
+	leftOut int           // lines since they were last counted in the log; a timer will do so, unless it is 0
 }
 
 // NewToken returns the token with this value; of the empty one, that none is set.
 func NewToken(value string) *Token {
-	t := &Token{tries: map[string]*rate.Limiter{}, rest: newTries()}
+	t := &Token{
+		tries: map[string]*rate.Limiter{}, rest: newTries(), lines: rate.NewLimiter(linesPerSecond, 5*linesPerSecond),
+	}
 	if value != "" {
 		t.key = sign([]byte(value), "payonce operator token")
 	}
@@ -63,6 +74,9 @@ func (t *Token) Derive(use string) []byte {
 // Admits compares in constant time, so that the response time does not reveal how much of a guess was right. Only wrong
 // tokens use up the tries of an address, which is host:port as in http.Request.RemoteAddr.
 func (t *Token) Admits(remote, given string) error {
+	if given == "" {
+		return ErrNoToken
+	}
 	limit, now := t.triesOf(remote), time.Now()
 	// Taken before the comparison, or guesses at the same time would all find the last try.
 	try := limit.ReserveN(now, 1)
@@ -75,6 +89,29 @@ func (t *Token) Admits(remote, given string) error {
 	}
 	try.CancelAt(now)
 	return nil
+}
+
+// LogWrong logs that ErrWrongToken was returned, and where: the guesses at one place are seen beside those at the other,
+// with which they share a limit. The token is not in the line, because a person may have mistyped the right one. One
+// client may have a line for each of many addresses, so beyond a rate they are only counted.
+func (t *Token) LogWrong(log *slog.Logger, where, remote string) {
+	const message = "wrong admin token"
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lines.Allow() {
+		log.Warn(message, "at", where, "remote", remote)
+		return
+	}
+	if t.leftOut == 0 {
+		time.AfterFunc(leftOutEvery, func() {
+			t.mu.Lock()
+			n := t.leftOut
+			t.leftOut = 0
+			t.mu.Unlock()
+			log.Info("log lines left out", "message", message, "lines", n)
+		})
+	}
+	t.leftOut++
 }
 
 // triesOf returns the limit of an address. A network of IPv6 that one customer of a provider gets is one address.

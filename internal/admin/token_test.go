@@ -2,14 +2,18 @@ package admin_test
 
 import (
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/admin"
+	"example.com/payonce/testkit/logs"
 )
 
 const token = "only-for-tests-0123456789abcdef"
@@ -42,6 +46,38 @@ func TestToken(t *testing.T) {
 		for range 100 {
 			require.NoError(t, k.Admits("192.0.2.1:1000", token))
 		}
+	})
+
+	t.Run("NoTokenIsNoTry", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			k := admin.NewToken(token)
+			for range 100 {
+				require.ErrorIs(t, k.Admits("192.0.2.1:1000", ""), admin.ErrNoToken)
+			}
+			require.NoError(t, k.Admits("192.0.2.1:1000", token))
+			for range 10 {
+				require.ErrorIs(t, k.Admits("192.0.2.1:1000", "guess"), admin.ErrWrongToken)
+			}
+			require.ErrorIs(t, k.Admits("192.0.2.1:1000", ""), admin.ErrNoToken, "and it is told so while the limit lasts")
+			require.ErrorIs(t, k.Admits("192.0.2.1:1000", token), admin.ErrTooManyTries)
+		})
+	})
+
+	t.Run("LinesAboutWrongTokensAreSampled", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			var out logs.Buffer
+			k := admin.NewToken(token)
+			for range 300 {
+				k.LogWrong(out.Logger(slog.LevelInfo), "profiles", "192.0.2.1:1000")
+			}
+			require.Equal(t, 100, strings.Count(out.Take(), `level=WARN msg="wrong admin token" at=profiles remote=192.0.2.1:1000`))
+			wait(time.Minute)
+			require.Contains(t, out.Take(), `msg="log lines left out" message="wrong admin token" lines=200`)
+			wait(time.Minute)
+			require.Empty(t, out.Take(), "it is said once")
+		})
 	})
 
 	t.Run("GuessesAtTheSameTimeShareTheLimit", func(t *testing.T) {
@@ -94,7 +130,8 @@ func TestToken(t *testing.T) {
 		t.Parallel()
 		k := admin.NewToken("")
 		require.False(t, k.Configured())
-		require.ErrorIs(t, k.Admits("127.0.0.1:1", ""), admin.ErrWrongToken)
+		require.ErrorIs(t, k.Admits("127.0.0.1:1", ""), admin.ErrNoToken)
+		require.ErrorIs(t, k.Admits("127.0.0.1:1", "guess"), admin.ErrWrongToken)
 		require.Nil(t, k.Derive("session"))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,7 +32,29 @@ func Examine(ctx context.Context, brokerURL string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return s.examine(ctx, brokerURL)
+	// A client can be in a call that no context ends, such as a handshake with a server that is silent. The examination
+	// ends a little earlier than ctx, so that it can still say why it failed.
+	asking := ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		asking, cancel = context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/20))
+		defer cancel()
+	}
+	type examined struct {
+		State
+		error
+	}
+	done := make(chan examined, 1)
+	go func() {
+		st, err := s.examine(asking, brokerURL)
+		done <- examined{st, err}
+	}()
+	select {
+	case e := <-done:
+		return e.State, e.error
+	case <-ctx.Done():
+		return State{}, fmt.Errorf("the broker does not respond: %w", ctx.Err())
+	}
 }
 
 func examineNATS(ctx context.Context, brokerURL string) (State, error) {
@@ -39,7 +62,7 @@ func examineNATS(ctx context.Context, brokerURL string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	defer func() { _ = b.Close() }()
+	defer b.conn.Close() // at once: nothing was published that would have to be flushed
 	return b.examine(ctx)
 }
 

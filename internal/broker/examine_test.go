@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"context"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,6 +26,20 @@ func TestExamineChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, st.Missing)
 	require.NoDirExists(t, dir)
+}
+
+// TestExamineASilentServer: the context bounds it, although the client waits longer for each server's first line.
+func TestExamineASilentServer(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close() // it never accepts
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = Examine(ctx, "nats://"+l.Addr().String()+","+l.Addr().String())
+	require.ErrorContains(t, err, "does not respond")
+	require.Less(t, time.Since(began), 2*time.Second)
 }
 
 // TestExamineEmbedded: only the process that has the store open can be asked, and it can start while it is asked for.

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"io"
+	"net/http"
 	"regexp"
 	"testing"
 
@@ -17,7 +19,7 @@ func TestNATSConfiguration(t *testing.T) {
 	conf, err := server.ProcessConfigFile("../../deploy/nats.conf")
 	require.NoError(t, err)
 	require.True(t, conf.SyncAlways)
-	at := newNATS(t, func(o *server.Options) { o.Users = conf.Users })
+	at := newNATS(t, func(o *server.Options) { o.Users, o.HTTPHost, o.HTTPPort = conf.Users, "127.0.0.1", server.RANDOM_PORT })
 
 	b := open(t, "nats://payonce:of-the-service@"+at.addr())
 	events := batchOf(3)
@@ -66,7 +68,7 @@ func TestNATSConfiguration(t *testing.T) {
 		{service, true, []string{"$JS.API.STREAM.UPDATE.PAYONCE"}}, // after an upgrade
 		{service, false, []string{
 			"another.subject", "$JS.API.STREAM.PURGE.PAYONCE", "$JS.API.STREAM.DELETE.PAYONCE",
-			"$JS.API.STREAM.MSG.DELETE.PAYONCE", "$JS.API.STREAM.CREATE.ANOTHER",
+			"$JS.API.STREAM.MSG.DELETE.PAYONCE", "$JS.API.STREAM.CREATE.ANOTHER", "$SYS.REQ.SERVER.PING.CONNZ",
 		}},
 		{reader, false, []string{
 			"payonce.tnt_a.order.paid", "another.subject", "$JS.API.STREAM.CREATE.PAYONCE", "$JS.API.STREAM.UPDATE.PAYONCE",
@@ -89,6 +91,16 @@ func TestNATSConfiguration(t *testing.T) {
 			require.Equal(t, c.subjects, seen)
 		}
 	}
+	// How the handbook finds who publishes: the users of the protocol may not ask, and the monitoring port asks for no user.
+	require.Equal(t, 8222, conf.HTTPPort)
+	res, err := http.Get("http://" + at.server.MonitorAddr().String() + "/connz?auth=true")
+	require.NoError(t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(body), `"authorized_user": "reader"`)
+	require.NotContains(t, string(body), "of-a-reader")
+
 	info, err := js.Stream(t.Context(), streamName)
 	require.NoError(t, err)
 	require.Equal(t, uint64(3), info.CachedInfo().State.Msgs)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"example.com/payonce/internal/postgres"
 )
 
 // Admission control: a request takes a slot before it uses a processor or the database. A client may open a thousand
@@ -24,8 +26,9 @@ import (
 // the processors busy with refusals.
 //
 // A slot is held while a request needs a processor or the database, and not while its client sends or reads slowly, while
-// it waits for another request with its key, nor during new work, which has the rate limit of the tenant and whose
-// statements are shared fairly already (postgres.Batched).
+// it waits for another request with its key, nor during the calls of its work. What the work asks of the database goes
+// in batches, in which tenants have their share (postgres.Batched), or takes a slot for each transaction and statement
+// of its own (turns).
 
 const (
 	activeFor      = 30 * time.Second // A tenant is active for so long after a request, or for up to twice that.
@@ -39,7 +42,8 @@ type class int
 const (
 	classKeyed     class = iota // to read a body, and look its Idempotency-Key up in a batch
 	classLargeBody              // to read a large body, before that
-	classRead                   // for statements that have a connection of their own
+	classRead                   // for statements that have a connection of their own, of a request that reads
+	classWrite                  // for one transaction or statement of a request that writes, which is not in a batch
 	classRefusal                // for a refusal that depends on nothing stored but the API key (problem.queued)
 	classWebhook                // for a webhook whose signature is not checked yet
 	classDocument               // for a document, until it is sent
@@ -74,8 +78,10 @@ func admissionLimits(connections, processors int) [classes]classLimits {
 	return [classes]classLimits{
 		classKeyed: {alone: 1024, total: 32, least: 8}, // Look-ups are sent in batches, so many at a time are good.
 		classLargeBody: {alone: 4 * processors, total: processors, least: half,
-			rate: rate.Limit(125 * processors), burst: 32 * processors},
-		classRead:     {alone: connections, total: max(2, connections), least: max(1, connections/6)},
+			rate: rate.Limit(25 * processors), burst: 16 * processors},
+		classRead: {alone: connections, total: max(2, connections), least: max(1, connections/6)},
+		// Half, so that a tenant which reads and writes as much as it can leaves a quarter to another.
+		classWrite:    {alone: connections, total: max(2, connections/2), least: max(1, connections/12)},
 		classRefusal:  {alone: half, total: half, least: half, rate: 500, burst: 500},
 		classWebhook:  {alone: 4 * processors, total: processors, least: half},
 		classDocument: {alone: half, total: half, least: half, rate: 250, burst: 250},
@@ -332,4 +338,17 @@ func (s *Server) admitParsed(ctx context.Context, r *http.Request, class class, 
 		err = s.admit(ctx, r, class)
 	}
 	return err
+}
+
+// turns have the transactions and statements of a request's work wait for a slot each, while others of its tenant use as
+// many connections as its share. refuse is for work that is not begun yet: it is refused when the queue is full. What
+// was begun is bounded by that, and is left to the completer when its time is over.
+func (s *Server) turns(ctx context.Context, tenantID string, refuse bool) context.Context {
+	return postgres.WithTurns(ctx, func(ctx context.Context) (func(), error) {
+		taken, err := s.admission.acquire(ctx, clientID{tenant: tenantID}, classWrite)
+		if err != nil && !refuse {
+			err = errTenantQueueSlow
+		}
+		return taken.release, err
+	})
 }

@@ -139,7 +139,17 @@ func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	h.Set("ETag", etag)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+	// A list of many small ranges would cost far more than the document, which is small enough to be sent whole.
+	r.Header.Del("Range")
+	http.ServeContent(wholeOnly{w}, r, "", time.Time{}, bytes.NewReader(body))
+}
+
+// wholeOnly takes back what http.ServeContent says about ranges.
+type wholeOnly struct{ http.ResponseWriter }
+
+func (w wholeOnly) WriteHeader(status int) {
+	w.Header().Set("Accept-Ranges", "none")
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // negotiate serves the page or the JSON, because a problem's type is one address for
@@ -153,11 +163,18 @@ func negotiate(w http.ResponseWriter, r *http.Request, page, value staticDocumen
 	page.ServeHTTP(w, r)
 }
 
+// acceptMax is how many elements of Accept are read. Browsers send fewer than ten.
+const acceptMax = 32
+
 // prefersJSON reports whether JSON has a higher weight than HTML. Without a preference it
 // is false, because a client without one is probably a browser or curl.
 func prefersJSON(accept []string) bool {
 	var forJSON, forHTML float64
+	read := 0
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		if read++; read > acceptMax {
+			break
+		}
 		mediaType, params, err := mime.ParseMediaType(part)
 		if err != nil {
 			continue

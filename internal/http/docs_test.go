@@ -70,6 +70,17 @@ func TestDocs(t *testing.T) {
 		require.Equal(t, string(OpenAPI()), body)
 	})
 
+	t.Run("AreSentWhole", func(t *testing.T) {
+		t.Parallel()
+		for _, path := range []string{"/openapi.json", "/docs", "/problems", "/docs/assets/page.css"} {
+			res, body := fetch(t, server.URL+path)
+			require.Equal(t, "none", res.Header.Get("Accept-Ranges"), path)
+			part, same := fetch(t, server.URL+path, "Range", "bytes=0-0,0-0")
+			require.Equal(t, http.StatusOK, part.StatusCode, path)
+			require.Equal(t, body, same, path)
+		}
+	})
+
 	t.Run("RootRedirectsToTheDocs", func(t *testing.T) {
 		t.Parallel()
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
@@ -229,6 +240,8 @@ func TestPrefersJSON(t *testing.T) {
 		require.Equal(t, want, prefersJSON([]string{accept}), accept)
 	}
 	require.True(t, prefersJSON([]string{"text/html;q=0.1", "application/json"}), "two lines are one list")
+	require.True(t, prefersJSON([]string{strings.Repeat("a/b,", acceptMax-1) + "application/json"}))
+	require.False(t, prefersJSON([]string{strings.Repeat("a/b,", acceptMax) + "application/json"}), "it is not read to its end")
 }
 
 func TestInWords(t *testing.T) {

@@ -22,11 +22,14 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var flights inFlight
 	server := &http.Server{
 		Handler:           flights.of(s.handler),
+		MaxHeaderBytes:    headersMax,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
-		ErrorLog:          slog.NewLogLogger(s.o.Log.Handler(), slog.LevelWarn),
+
+		DisableGeneralOptionsHandler: true, // OPTIONS * is a request like others, with a Request-Id and a line in the log.
+		ErrorLog:                     slog.NewLogLogger(s.o.Log.Handler(), slog.LevelWarn),
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Serve(translating{l, s}) }()

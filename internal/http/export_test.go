@@ -23,3 +23,36 @@ func (s *Server) Waiting() (n int) {
 	}
 	return n
 }
+
+// HoldWrites takes all slots that a tenant has for writes, until free is called. waiting is how many requests wait for
+// one.
+func (s *Server) HoldWrites(tenantID string) (free func(), waiting func() int) {
+	a := s.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	q := &a.client(clientID{tenant: tenantID}).queues[classWrite]
+	taken := 0
+	for ok, _ := a.take(q, classWrite); ok; ok, _ = a.take(q, classWrite) {
+		taken++
+	}
+	free = func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		q.inUse -= taken
+		a.dispatch(q, classWrite)
+	}
+	waiting = func() int {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(q.waiting)
+	}
+	return free, waiting
+}
+
+// FillWrites has as many requests of a tenant wait for a slot for writes as may.
+func (s *Server) FillWrites(tenantID string) {
+	a := s.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.client(clientID{tenant: tenantID}).queues[classWrite].waiting = make([]chan struct{}, queueMax)
+}

@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -36,6 +37,7 @@ func (s *Server) probed(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), probeDelay)
 		defer cancel()
+		visitOf(r).probe = true
 		_ = s.admit(ctx, r, classProbe)
 		next(w, r)
 	}
@@ -50,20 +52,32 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // readyz tells a load balancer whether to send requests to this process: not while the
-// database is unavailable, and not while the process shuts down.
+// database is unavailable or refuses the role of the process, and not while the process shuts down.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() { // at once, whatever the database does
+		s.answersReady(r, false)
 		s.refuse(w, r, unavailable(reasonDraining, time.Second, "This process is shutting down."))
 		return
 	}
-	switch err := s.ready.ask(); {
+	err := s.ready.ask()
+	s.answersReady(r, err == nil)
+	switch {
 	case err != nil:
-		s.refuse(w, r, unavailable(reasonDatabase, time.Second, "The database is unavailable."))
+		s.refuse(w, r, fmt.Errorf("%w %w", unavailable(reasonDatabase, time.Second, "The database is unavailable."), err))
 	default:
 		write(w, idempotency.Answer{
 			Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`),
 		})
 	}
+}
+
+// answersReady has a probe logged whose result differs from that of the probe before it, whatever else is left out.
+func (s *Server) answersReady(r *http.Request, ready bool) {
+	now := int32(1)
+	if ready {
+		now = 2
+	}
+	visitOf(r).changed = s.readyBefore.Swap(now) != now
 }
 
 // readiness asks the database one question for all probes that come while it is answered: however many ask, it is as if

@@ -80,7 +80,7 @@ func TestProbesAreSlowedDownAndNotRefused(t *testing.T) {
 				r := httptest.NewRequest("GET", "/readyz", nil)
 				ctx, visit := visited(r.Context())
 				w := httptest.NewRecorder()
-				probe(&statusWriter{ResponseWriter: w, slot: &visit.slot}, r.WithContext(ctx))
+				probe(&statusWriter{ResponseWriter: w, visit: visit}, r.WithContext(ctx))
 				if require.Equal(t, http.StatusNoContent, w.Code); time.Since(began) < probeDelay/2 {
 					soon.Add(1)
 				}

@@ -76,6 +76,9 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 			request, err = readKeyed(r, body, operation, parse)
 			return err
 		})
+		if err == nil {
+			err = s.unread.room(request.TenantID, unreadPosts)
+		}
 		if err != nil {
 			s.refuse(w, r.WithContext(ctx), err)
 			return
@@ -242,10 +245,12 @@ func (s *Server) work(
 	operation := s.o.Operations[r.Operation]
 	var claim *idempotency.Claim
 	if found.State == idempotency.Waiting {
-		// Work that was started before does not count against the rate limit.
-		claim, err = s.o.Keys.TakeOver(ctx, r, found)
+		// Work that was started before counts as a read: a client that waits for its customer may poll with it.
+		if err = s.reads.take(r.TenantID); err == nil {
+			claim, err = s.o.Keys.TakeOver(s.turns(ctx, r.TenantID, true), r, found)
+		}
 	} else if err = s.limits.take(r.TenantID); err == nil {
-		claim, answer, err = operation.Begin(ctx, r)
+		claim, answer, err = operation.Begin(s.turns(ctx, r.TenantID, true), r)
 	}
 	if err != nil {
 		return answer, err
@@ -254,7 +259,7 @@ func (s *Server) work(
 	if claim == nil { // The operation has finished in its first transaction, as creating an order does.
 		return answer, nil
 	}
-	answer, err = operation.Run(ctx, claim)
+	answer, err = operation.Run(s.turns(ctx, r.TenantID, false), claim)
 	if err != nil && cutOff(err) {
 		claim.Log().Error("interrupted; the completer will finish it", "error", err.Error())
 		err = errInterrupted

@@ -13,8 +13,8 @@ import (
 const readsPerNew = 100
 
 // tenantLimits limits what a tenant may start in this process: new work, and with another
-// limit reads. Replays and resumed work do not count, because a client that is discouraged
-// from retrying may make a second payment instead.
+// limit reads, among which work that is resumed counts. Replays do not count, because a client
+// that is discouraged from retrying may make a second payment instead.
 type tenantLimits struct {
 	perSecond float64
 	detail    string

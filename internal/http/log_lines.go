@@ -24,7 +24,7 @@ const otherTenants = "other"
 // logLines limits the lines about refused requests. A client can cause as many as it can send, and in a flood of them the
 // log would be most of the work, and the others would be lost in it. Up to a rate each has its line, beyond it they are
 // counted by tenant, so that the log shows whose flood it is; requests that took effect, were replayed, or were refused for
-// what is stored, have theirs always.
+// what is stored, have theirs always. Probes that succeed are limited as well, because anybody can send them.
 type logLines struct {
 	log *slog.Logger
 
@@ -32,10 +32,12 @@ type logLines struct {
 	kinds map[lineKind]*lineCount
 }
 
-// lineKind is a message and the status that it is about. A flood of one kind leaves out none of another.
+// lineKind is a message and the status that it is about, and of a probe that succeeded its route. A flood of one kind
+// leaves out none of another.
 type lineKind struct {
 	message string
 	status  int
+	route   string
 }
 
 type lineCount struct {
@@ -53,7 +55,15 @@ func (l *logLines) allow(message string, status int, tenantID string) bool {
 	if !costsNothing(status) && status != http.StatusServiceUnavailable {
 		return true
 	}
-	kind := lineKind{message, status}
+	return l.allowKind(lineKind{message: message, status: status}, tenantID)
+}
+
+// allowProbe is allow for the line of a probe that succeeded.
+func (l *logLines) allowProbe(status int, route string) bool {
+	return l.allowKind(lineKind{message: "request", status: status, route: route}, "")
+}
+
+func (l *logLines) allowKind(kind lineKind, tenantID string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.kinds[kind]
@@ -85,6 +95,9 @@ func (l *logLines) logLeftOut(kind lineKind) {
 	slices.SortFunc(tenants, func(a, b string) int { return leftOut[b] - leftOut[a] })
 	for _, tenantID := range tenants {
 		line := []slog.Attr{slog.String("message", kind.message), slog.Int("status", kind.status)}
+		if kind.route != "" {
+			line = append(line, slog.String("route", kind.route))
+		}
 		if tenantID != "" {
 			line = append(line, slog.String("tenant_id", tenantID))
 		}

@@ -30,6 +30,8 @@ type visit struct {
 	tenant    tenant // set by authenticated
 	slot      slot
 	bodyRead  bool // to its end
+	probe     bool
+	changed   bool // a probe has another result than the one before it
 	gone      <-chan struct{}
 	routes    chi.Context
 }
@@ -83,7 +85,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		}
 		r = r.WithContext(ctx)
 		w.Header().Set("Request-Id", visit.requestID)
-		seen := &statusWriter{ResponseWriter: w, slot: &visit.slot}
+		seen := &statusWriter{ResponseWriter: w, visit: visit, unread: s.unread}
 		defer seen.linger(r) // after the metrics, which do not count it
 		defer visit.slot.release()
 		defer func() {
@@ -103,7 +105,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 			span.End(nil)
 			s.requests.WithLabelValues(method(r), route, strconv.Itoa(seen.status)).Inc()
 			s.seconds.WithLabelValues(method(r), route).Observe(took.Seconds())
-			if !s.o.Log.Enabled(ctx, slog.LevelInfo) || !s.logs.allow("request", seen.status, visit.tenant.id) {
+			if !s.o.Log.Enabled(ctx, slog.LevelInfo) || !s.logged(visit, route, seen.status) {
 				return
 			}
 			line := []slog.Attr{
@@ -121,6 +123,17 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(seen, r)
 	})
+}
+
+// logged reports whether the request has a line in the log.
+func (s *Server) logged(v *visit, route string, status int) bool {
+	switch {
+	case v.changed:
+		return true
+	case v.probe && status == http.StatusOK:
+		return s.logs.allowProbe(status, route)
+	}
+	return s.logs.allow("request", status, v.tenant.id)
 }
 
 // describe gives a span the attributes of the log line, so that one is found by the other.
@@ -172,7 +185,8 @@ func keyHash(r *http.Request) string {
 // response.
 type statusWriter struct {
 	http.ResponseWriter
-	slot      *slot
+	visit     *visit
+	unread    *unread
 	status    int
 	lingering bool
 }
@@ -181,8 +195,8 @@ func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
-	if w.slot.class != classDocument { // What is left to do is in the hands of the client.
-		w.slot.release()
+	if w.visit.slot.class != classDocument { // What is left to do is in the hands of the client.
+		w.visit.slot.release()
 	}
 	// The deadline starts here and not with the request, because the work may have taken
 	// long. A recorder in a test has no deadline, hence no check of the error.

@@ -149,6 +149,7 @@ func TestOpenAPI_Problems(t *testing.T) {
 			}
 		})
 		note(405, doc.Components.Responses["MethodNotAllowed"].Value.Content)
+		note(431, doc.Components.Responses["HeadersTooLarge"].Value.Content)
 
 		for _, pt := range problemTypes {
 			require.Equalf(t, []int{pt.Status}, documented[pt.Code], "%s", pt.Code)

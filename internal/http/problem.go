@@ -105,6 +105,9 @@ func problemOf(err error) *problem {
 			"Too many payments of this tenant are waiting for the payment provider. Retry with the same key.")
 	}
 	switch {
+	case errors.Is(err, payments.ErrRefundsWaiting):
+		return rateLimited(reasonTenantQueue, time.Second,
+			"Too many refunds of this payment are waiting for one another. Retry with the same key.")
 	case errors.Is(err, stripe.ErrUnavailable):
 		return unavailable(reasonStripe, 5*time.Second, "The payment provider is unavailable. Retry with the same key.")
 	case errors.Is(err, postgres.ErrFull):
@@ -222,7 +225,7 @@ func costsNothing(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
-		http.StatusTooManyRequests:
+		http.StatusTooManyRequests, http.StatusRequestHeaderFieldsTooLarge:
 		return true
 	}
 	return false
@@ -238,8 +241,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			p, err = problemOf(full), full
 		}
 	}
-	if p.code == codeInternal ||
-		p.code == codeUnavailable && s.logs.allow("request failed", http.StatusServiceUnavailable, v.tenant.id) {
+	if p.code == codeInternal || // A probe's 503 in a drain is as it should be: its line is that of every request.
+		p.code == codeUnavailable && p.reason != reasonDraining && s.logs.allow("request failed", http.StatusServiceUnavailable, v.tenant.id) {
 		line := []any{"request_id", v.requestID, "route", routeOf(r), "code", p.code, "error", err.Error()}
 		if v.tenant.id != "" {
 			line = append(line, "tenant_id", v.tenant.id)
@@ -276,6 +279,12 @@ func write(w http.ResponseWriter, a idempotency.Answer) {
 	h.Set("Cache-Control", "no-store")
 	if a.Location != "" {
 		h.Set("Location", a.Location)
+	}
+	if n := cap(a.Body); n > unreadCounted {
+		if seen, ok := w.(*statusWriter); ok && seen.visit.tenant.id != "" {
+			seen.unread.add(seen.visit.tenant.id, n)
+			defer seen.unread.add(seen.visit.tenant.id, -n)
+		}
 	}
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body) // If the client has disconnected, it retries and gets the stored response.

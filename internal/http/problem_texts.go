@@ -151,6 +151,10 @@ var serviceTexts = map[string]problemText{
 			"not looked up.",
 		Retry: "Only with a smaller body.",
 	},
+	codeHeadersTooLarge: {
+		What:  "The request line and the headers may have 16 KiB in sum. This request was not executed.",
+		Retry: "Only with smaller headers, or a shorter path and query.",
+	},
 	codeUnsupportedMediaType: {
 		What: "Bodies must be JSON with “Content-Type: application/json”. This request was not executed, " +
 			"and its key was not looked up.",
@@ -165,8 +169,8 @@ var serviceTexts = map[string]problemText{
 	},
 	codeRateLimited: {
 		What: "Your tenant sends more new requests or reads per second than the service allows, or has too many " +
-			"requests waiting at the same time. This request did nothing. Replays of finished requests do not count " +
-			"as new.",
+			"requests waiting at the same time, or more than 32 refunds of one payment. This request did nothing. " +
+			"Replays of finished requests do not count as new.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After, and then at a " +
 			"lower rate.",
 	},

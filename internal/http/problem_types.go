@@ -30,6 +30,7 @@ const (
 	codeIdempotencyKeyExpired  = "idempotency-key-expired"
 	codePayloadTooLarge        = "payload-too-large"
 	codeUnsupportedMediaType   = "unsupported-media-type"
+	codeHeadersTooLarge        = "headers-too-large"
 	codeIdempotencyKeyMismatch = "idempotency-key-mismatch"
 	codeRateLimited            = "rate-limited"
 	codeInternal               = "internal"
@@ -119,6 +120,10 @@ var serviceProblems = []problemType{
 	{
 		Code: codeIdempotencyKeyMismatch, Title: "This key was used for another request",
 		Status: http.StatusUnprocessableEntity,
+	},
+	{
+		Code: codeHeadersTooLarge, Title: "The headers are too large",
+		Status: http.StatusRequestHeaderFieldsTooLarge,
 	},
 	{Code: codeRateLimited, Title: "Too many requests", Status: http.StatusTooManyRequests, Retryable: true},
 	{Code: codeInternal, Title: "Internal error", Status: http.StatusInternalServerError, Retryable: true},

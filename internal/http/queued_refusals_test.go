@@ -1,6 +1,7 @@
 package http
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -114,4 +115,20 @@ func TestRefusalsOfATenantAreQueued(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, s.status("POST", "/v1/webhooks/stripe", "", "{}"))
 		require.NotContains(t, s.refusals(t), reasonNotConfigured)
 	})
+}
+
+// TestUnreadableRequestsHaveTheirTurn: a request that cannot be parsed waits like any other refusal, and if too many wait
+// it gets a 503.
+func TestUnreadableRequestsHaveTheirTurn(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, slog.New(slog.DiscardHandler))
+	const remote = "192.0.2.1:1"
+	require.Regexp(t, "^HTTP/1.1 400 ", string(s.unreadable(remote, "bad")))
+	all, _ := s.SlotsInUse()
+	require.Zero(t, all)
+	s.fillQueues(clientID{network: s.networks.of(remote)})
+	full := string(s.unreadable(remote, "bad"))
+	require.Regexp(t, "^HTTP/1.1 503 ", full)
+	require.Contains(t, full, "\r\nRetry-After: 1\r\n\r\n{")
+	require.Regexp(t, "^HTTP/1.1 400 ", string(s.unreadable("198.51.100.1:1", "bad")), "another network")
 }

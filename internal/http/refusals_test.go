@@ -412,7 +412,8 @@ func TestUnparsableRequestsGetAProblem(t *testing.T) {
 	t.Parallel()
 	var options httpapi.Options
 	b := setup(t, func(o *httpapi.Options) { options = *o })
-	options.Metrics, options.Drain = prometheus.NewRegistry(), world.Patience
+	registry, unparsable := prometheus.NewRegistry(), 0.0
+	options.Metrics, options.Drain = registry, world.Patience
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -446,9 +447,10 @@ func TestUnparsableRequestsGetAProblem(t *testing.T) {
 		"another protocol":               "GET /v1/orders HTTP/3.7\r\nHost: x\r\n\r\n",
 		"a space in a name":              "GET /v1/orders HTTP/1.1\r\nHost: x\r\nX Y: z\r\n\r\n",
 		"no HTTP at all":                 "\x16\x03\x01\x02\x00\x01\r\n\r\n",
-		"headers without an end": "GET /v1/orders HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x",
-			1<<20+8<<10) + "\r\n\r\n",
+		"an Expect that nobody knows":    head + length + "Expect: x\r\nIdempotency-Key: k\r\n\r\n" + newOrder,
+		"an Expect of HTTP/1.0":          "GET /v1/orders HTTP/1.0\r\nHost: x\r\nExpect: x\r\n\r\n",
 	} {
+		unparsable++
 		res, body := send(request)
 		require.Equal(t, http.StatusBadRequest, res.StatusCode, name)
 		require.Equal(t, "application/problem+json", res.Header.Get("Content-Type"), name)
@@ -464,7 +466,35 @@ func TestUnparsableRequestsGetAProblem(t *testing.T) {
 		require.Regexp(t, "^req_[0-9a-f]{32}$", p.RequestID, name)
 		require.Len(t, p.Errors, 1, name)
 	}
-	res, body := send(head + length + "Connection: close\r\nIdempotency-Key: k\r\n\r\n" + newOrder)
+	for name, headers := range map[string]string{
+		"without an end": "X: " + strings.Repeat("x", 21<<10),
+		"in one line":    "X: " + strings.Repeat("x", 20<<10) + "\r\n\r\n",
+		"in many lines":  strings.Repeat("X: x\r\n", 4<<10) + "\r\n",
+	} {
+		res, body := send("GET /v1/orders HTTP/1.1\r\nHost: x\r\n" + headers)
+		require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, res.StatusCode, name)
+		require.NoError(t, b.contract.Check(httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+			"http://x/v1/orders", nil), res.StatusCode, res.Header, body), name)
+		require.Contains(t, string(body), `"code":"headers-too-large"`, name)
+	}
+	res, body := send("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX: " + strings.Repeat("x", 15<<10) + "\r\n\r\n")
+	require.Equal(t, http.StatusOK, res.StatusCode, "%s", body)
+	res, body = send("OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	require.Equal(t, http.StatusNotFound, res.StatusCode, "%s", body)
+	require.Regexp(t, "^req_[0-9a-f]{32}$", res.Header.Get("Request-Id"))
+	require.Contains(t, string(body), `"code":"not-found"`)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	counted := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "payonce_http_requests_total" && m.GetLabel()[1].GetValue() == "unmatched" {
+				counted[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[2].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	require.Equal(t, map[string]float64{"other 400": unparsable, "other 431": 3, "OPTIONS 404": 1}, counted)
+	res, body = send(head + length + "Connection: close\r\nIdempotency-Key: k\r\n\r\n" + newOrder)
 	require.Equal(t, http.StatusCreated, res.StatusCode, "%s", body)
 	require.Equal(t, "application/json", res.Header.Get("Content-Type"), "what a handler says is passed on as it is")
 	stop()

@@ -37,6 +37,10 @@ const (
 	idleTimeout       = 2 * time.Minute
 )
 
+// headersMax is for the request line and all headers. They are read before it is known who sends them, so no limit but
+// this one holds for their bytes. net/http adds 4 KiB to it for what it has read ahead, so it reads up to 20 KiB.
+const headersMax = 16 << 10
+
 // Options of NewServer. All are required but Metrics, Log and Tracer.
 type Options struct {
 	Pool       *postgres.Pool
@@ -76,11 +80,14 @@ type Server struct {
 	waiters   *waiters
 	webhooks  *inbox.Intake
 	unsigned  *unsignedBodies
+	unread    *unread
 	requests  *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
 	handler   http.Handler
 	draining  atomic.Bool
+
+	readyBefore atomic.Int32 // what the last probe got; see answersReady
 
 	badSignatures prometheus.Counter
 }
@@ -106,6 +113,7 @@ func NewServer(o Options) *Server {
 		waiters:   newWaiters(),
 		webhooks:  inbox.NewIntake(o.Pool),
 		unsigned:  newUnsignedBodies(),
+		unread:    newUnread(),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
 			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
 		refused: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_refused_total",
@@ -238,6 +246,9 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 			defer cancel()
 			r = r.WithContext(ctx)
 			err := s.admit(ctx, r, classRead)
+			if err == nil {
+				err = s.unread.room(t.id, unreadReads)
+			}
 			if err == nil {
 				err = s.reads.take(t.id)
 			}

@@ -33,7 +33,7 @@ func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 		sku       string
 		available int64
 	)
-	err = s.admitParsed(ctx, r, classRead, body, func() (err error) {
+	err = s.admitParsed(ctx, r, classWrite, body, func() (err error) {
 		sku, available, err = stockRequest(r, body)
 		return err
 	})

@@ -14,6 +14,7 @@ const (
 	reasonTenantRate    refusalReason = "tenant_rate"    // the tenant's rate limit
 	reasonTenantStripe  refusalReason = "tenant_stripe"  // the tenant's share of the rate of calls to Stripe
 	reasonTenantQueue   refusalReason = "tenant_queue"   // a queue of the tenant is full, or too long for the request's time
+	reasonTenantUnread  refusalReason = "tenant_unread"  // the tenant does not read its responses
 	reasonAnonymous     refusalReason = "anonymous"      // the same, of clients without a valid API key or signature
 	reasonWebhookBodies refusalReason = "webhook_bodies" // webhooks whose signature is not checked yet are too large in sum
 	reasonOverloaded    refusalReason = "overloaded"     // the queues of all tenants together are full
@@ -21,7 +22,7 @@ const (
 
 var refusalReasons = []refusalReason{
 	reasonDatabase, reasonStripe, reasonDraining, reasonNotConfigured, reasonTenantRate, reasonTenantStripe,
-	reasonTenantQueue, reasonAnonymous, reasonWebhookBodies, reasonOverloaded,
+	reasonTenantQueue, reasonTenantUnread, reasonAnonymous, reasonWebhookBodies, reasonOverloaded,
 }
 
 // unavailable is a 503. Nothing was begun.

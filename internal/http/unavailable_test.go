@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
 )
 
@@ -44,6 +45,8 @@ func TestReasonsOfRefusals(t *testing.T) {
 	counts(reasonDatabase, http.StatusServiceUnavailable, refuse(context.DeadlineExceeded))
 	counts(reasonStripe, http.StatusServiceUnavailable, refuse(stripe.ErrUnavailable))
 	counts(reasonTenantStripe, http.StatusTooManyRequests, refuse(&stripe.QueueFullError{}))
+	waiting := problemOf(payments.ErrRefundsWaiting)
+	require.Equal(t, []string{codeRateLimited, string(reasonTenantQueue)}, []string{waiting.code, string(waiting.reason)})
 
 	t.Log("a flood of made-up keys")
 	lookups := s.auth.lookups

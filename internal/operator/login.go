@@ -28,13 +28,15 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	page := loginPage{Next: nextOf(r.PostFormValue("next")), Actor: actorOf(r.PostFormValue("actor"))}
 	status := http.StatusUnauthorized
 	switch err := s.o.Token.Admits(r.RemoteAddr, r.PostFormValue("token")); {
-	case errors.Is(err, admin.ErrTooManyTries): // Not logged: each of the tries before it was.
+	case errors.Is(err, admin.ErrTooManyTries): // Not logged: the wrong tokens before it were, here or at the profiles.
 		status = http.StatusTooManyRequests
 		w.Header().Set("Retry-After", strconv.Itoa(int(admin.RetryAfter.Seconds())))
 		page.Error = fmt.Sprintf("Too many wrong tokens from this address. Wait %s. Sessions that exist are not affected.",
 			span(admin.RetryAfter))
+	case errors.Is(err, admin.ErrNoToken):
+		page.Error = "Enter the token: the value of ADMIN_TOKEN."
 	case err != nil:
-		s.o.Log.Warn("operator: sign-in with a wrong token", "remote", r.RemoteAddr)
+		s.o.Token.LogWrong(s.o.Log, "sign-in", r.RemoteAddr)
 		page.Error = "Wrong token: it is not the one in ADMIN_TOKEN."
 	case page.Actor == "": // Without a name it would be unknown whom to ask about an action.
 		page.Error = fmt.Sprintf("Enter your name for the audit trail, at most %d characters.", actorMax)

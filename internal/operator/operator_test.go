@@ -71,7 +71,12 @@ func TestAccess(t *testing.T) {
 		for _, path := range []string{"/operator/find", "/operator/invariants", "/operator/act", "/operator/logout"} {
 			require.Equal(t, http.StatusUnauthorized, p.post(path, url.Values{"what": {payment}}).status, path)
 		}
-		for _, wrong := range []string{"", world.AdminToken[1:], world.AdminToken + "x",
+		for range 20 {
+			a := p.post("/operator/login", url.Values{"actor": {"eve"}})
+			require.Equal(t, http.StatusUnauthorized, a.status, "no token is no guess")
+			require.Contains(t, a.says(), "Enter the token")
+		}
+		for _, wrong := range []string{world.AdminToken[1:], world.AdminToken + "x",
 			strings.ToUpper(world.AdminToken)} {
 			a := p.post("/operator/login", url.Values{"actor": {"eve"}, "token": {wrong}})
 			require.Equal(t, http.StatusUnauthorized, a.status)

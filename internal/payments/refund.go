@@ -119,11 +119,14 @@ type refunding struct {
 	unsent    bool            // certainly never sent, so there is nothing to look for at Stripe
 	listed    []stripe.Refund // all refunds of the intent, if Stripe's list was read
 	requestID string          // Stripe's, of the response that ends the call and is not recorded yet
+	line      *refundLine     // of its payment; nil: it is not in one
 }
 
 func (w *refunding) order() compare.OrderRef {
 	return compare.OrderRef{TenantID: w.refund.TenantID, OrderID: w.refund.OrderID}
 }
+
+func (w *refunding) payment() paymentKey { return paymentKey{w.refund.TenantID, w.refund.PaymentID} }
 
 func (w *refunding) call() calls.Call {
 	reason := ""

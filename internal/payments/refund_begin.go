@@ -16,14 +16,24 @@ import (
 )
 
 // beginRefund claims the key, takes the amount from what is left of the payment
-// and records the refund, its event and the call it will make.
+// and records the refund, its event and the call it will make. ErrRefundsWaiting: nothing was recorded.
 func (s *Service) beginRefund(
 	ctx context.Context, r idempotency.Request,
-) (*idempotency.Claim, idempotency.Answer, error) {
+) (claim *idempotency.Claim, _ idempotency.Answer, err error) {
 	req := idempotency.Decode[RefundRequest](r.Body)
 	if !ids.Is(ids.Payment, req.PaymentID) {
 		return nil, idempotency.Answer{}, ErrNotFound
 	}
+	payment := paymentKey{r.TenantID, req.PaymentID}
+	line := s.turns.enter(payment)
+	if line == nil {
+		return nil, idempotency.Answer{}, ErrRefundsWaiting
+	}
+	defer func() {
+		if claim == nil { // else runRefund leaves it
+			s.turns.leave(payment, line)
+		}
+	}()
 	known, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: r.TenantID, ID: req.PaymentID})
 	if err != nil {
 		// The claim would find out too, but only after a write.
@@ -34,7 +44,7 @@ func (s *Service) beginRefund(
 	}
 	w := &refunding{}
 	id := ids.Keyed(ids.Refund, r.TenantID, r.Key)
-	claim, err := s.keys.Begin(ctx, r, id, refundRecorded, func(q *db.Queries) error {
+	claim, err = s.keys.Begin(ctx, r, id, refundRecorded, func(q *db.Queries) error {
 		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: r.TenantID, ID: req.PaymentID})
 		if err != nil {
 			return notFound(err, "lock payment %s", req.PaymentID)
@@ -77,6 +87,7 @@ func (s *Service) beginRefund(
 	if err != nil {
 		return nil, idempotency.Answer{}, err
 	}
+	w.line = line
 	claim.Carry = w
 	return claim, idempotency.Answer{}, nil
 }

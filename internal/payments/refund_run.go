@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
@@ -13,37 +12,49 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// recordRefundAttempt is recordAttempt for a refund, once it is its turn. Until then it waits
-// for a while, holding neither a connection nor a lock. errRefundInFlight: its turn did not come in that while, nor in
-// the caller's time.
+// recordRefundAttempt is recordAttempt for a refund, once it is its turn. It looks without the payment's row lock first,
+// which the refund under way needs to end. errRefundInFlight: its turn did not come in time (refundLine.wait).
 func (s *Service) recordRefundAttempt(
 	ctx context.Context, c *idempotency.Claim, w *refunding,
 ) (row db.StripeCallRecordAttemptRow, err error) {
-	until, busy := time.Now().Add(turnWait), false
-	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
-		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
+	if w.line == nil { // It was begun by another process, or is run by the completer.
+		if w.line = s.turns.enter(w.payment()); w.line == nil {
+			return row, errRefundInFlight
+		}
+	}
+	err = w.line.wait(ctx, func() error {
+		if err := s.noOtherRefund(ctx, s.pool.Queries, w.refund); err != nil {
+			return err
+		}
+		return c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
 			if _, err := q.PaymentLock(ctx, db.PaymentLockParams{
 				TenantID: c.TenantID, ID: w.refund.PaymentID,
 			}); err != nil {
 				return fmt.Errorf("lock payment %s: %w", w.refund.PaymentID, err)
 			}
-			other, err := s.otherRefundInFlight(ctx, q, w.refund)
-			if err != nil {
+			if err := s.noOtherRefund(ctx, q, w.refund); err != nil {
 				return err
 			}
-			if busy = other; busy {
-				return errRefundInFlight
-			}
+			var err error
 			row, err = w.call().Attempt(ctx, q, c)
 			return err
 		})
-		if busy && ctx.Err() != nil { // perhaps in the middle of a look, whose error says less than the look before it
-			return row, errRefundInFlight
-		}
-		if !errors.Is(err, errRefundInFlight) || time.Now().After(until) || !idempotency.Pause(ctx,
-			idempotency.Jittered(wait)) {
-			return row, err
-		}
+	})
+	return row, err
+}
+
+// noOtherRefund is errRefundInFlight while another refund of the payment is being sent to Stripe.
+func (s *Service) noOtherRefund(ctx context.Context, q *db.Queries, row db.Refund) error {
+	busy, err := s.otherRefundInFlight(ctx, q, row)
+	if err == nil && busy {
+		return errRefundInFlight
+	}
+	return err
+}
+
+func (s *Service) leaveLine(w *refunding) {
+	if w.line != nil {
+		s.turns.leave(w.payment(), w.line)
 	}
 }
 
@@ -53,6 +64,7 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
+	defer s.leaveLine(w)
 	answer, err := s.advanceRefund(ctx, c, w)
 	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
 		// The refund is recorded, may have been made and will be finished, so the

@@ -67,7 +67,7 @@ type Options struct {
 	Disputes Disputes
 }
 
-// Service carries out what the API offers. It holds no state of its own.
+// Service carries out what the API offers. It holds no state of its own but who waits in this process.
 type Service struct {
 	pool       *postgres.Pool
 	keys       *idempotency.Store
@@ -76,6 +76,7 @@ type Service struct {
 	answers    Answers
 	o          Options
 	statements statements
+	turns      *refundTurns
 }
 
 // New returns the service. It starts nothing.
@@ -85,7 +86,7 @@ func New(pool *postgres.Pool, keys *idempotency.Store, gateway Gateway, answers 
 	}
 	return &Service{
 		pool: pool, keys: keys, gateway: gateway, calls: calls.NewRecorder(pool), answers: answers, o: o,
-		statements: newStatements(pool),
+		statements: newStatements(pool), turns: newRefundTurns(),
 	}
 }
 

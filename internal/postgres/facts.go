@@ -2,10 +2,14 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Facts are what an operator must know about the server and the role of a connection string.
@@ -21,8 +25,12 @@ type Facts struct {
 	Role              string
 	// Lacks are the rights that the role needs and has not, such as "UPDATE on payments". A table that does not exist
 	// is the schema's matter, not the role's.
-	Lacks    []string
-	Owns     bool // it has the rights of the tables' owner (OwnsTables)
+	Lacks []string
+	Owns  bool // it has the rights of the tables' owner (OwnsTables)
+	// Owners are the roles that own the service's tables, or erase_customer, in the place of payonce_owner, where that
+	// role exists: it cannot migrate what belongs to them, and erase_customer has its owner's rights.
+	Owners   []string
+	Temps    bool // it may make temporary tables, which deploy/roles.sql takes from all
 	Scoped   bool // policies bind it: a statement sees only the rows of the tenants that it names
 	Migrated bool // there is a table of migrations
 	Pooled   bool // a pooler accepted the connection
@@ -39,7 +47,17 @@ SELECT current_setting('server_version_num')::int / 10000, current_setting('serv
     current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'), current_user::text, clock_timestamp(),
     to_regclass('goose_db_version') IS NOT NULL,
     coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = to_regclass('tenants')), false),
-    coalesce((SELECT row_security_active(c.oid) FROM pg_class c WHERE c.oid = to_regclass('tenants')), false)`
+    coalesce((SELECT row_security_active(c.oid) FROM pg_class c WHERE c.oid = to_regclass('tenants')), false),
+    ARRAY(SELECT DISTINCT o.owner::regrole::text FROM (
+            SELECT c.relowner AS owner FROM pg_class c
+            WHERE c.relname = ANY (ARRAY['goose_db_version', 'tenants'] || $1::text[])
+              AND c.relnamespace = current_schema()::regnamespace
+            UNION ALL
+            SELECT p.proowner FROM pg_proc p
+            WHERE p.proname = 'erase_customer' AND p.pronamespace = current_schema()::regnamespace) o
+        WHERE o.owner <> to_regrole('payonce_owner')
+        ORDER BY 1),
+    has_database_privilege(current_database(), 'TEMPORARY')`
 
 	// An UPDATE may be allowed for some columns only.
 	factsOfRights = `-- FactsOfRights
@@ -71,9 +89,9 @@ func (p *Pool) Facts(ctx context.Context) (f Facts, err error) {
 		return f, err
 	}
 	f.Asked = time.Now()
-	err = conn.QueryRow(ctx, factsOfServer, pgx.QueryExecModeExec).Scan(&f.Version, &f.FullVersion, &f.InRecovery,
+	err = conn.QueryRow(ctx, factsOfServer, pgx.QueryExecModeExec, writtenTables).Scan(&f.Version, &f.FullVersion, &f.InRecovery,
 		&f.ReadOnly, &f.Fsync, &f.FullPageWrites, &f.SynchronousCommit, &f.Role, &f.Now, &f.Migrated,
-		&f.Owns, &f.Scoped)
+		&f.Owns, &f.Scoped, &f.Owners, &f.Temps)
 	f.Answered = time.Now()
 	if err != nil {
 		return f, fmt.Errorf("read the server's settings: %w", err)
@@ -86,4 +104,30 @@ func (p *Pool) Facts(ctx context.Context) (f Facts, err error) {
 		return f, fmt.Errorf("read the role's rights: %w", err)
 	}
 	return f, nil
+}
+
+// Unverified returns the hosts of a connection string, other than this machine, to which a connection may be made that is
+// not encrypted, or whose server has not proved its name: those with an sslmode below verify-full. It does not connect.
+func Unverified(url string) (hosts []string, err error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("read the connection string: %w", err)
+	}
+	add := func(host string, port uint16, t *tls.Config) {
+		verified := t != nil && !t.InsecureSkipVerify // as pgx has verify-full; for verify-ca it checks by itself
+		if !verified && !thisMachine(host, port) && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	add(cfg.Host, cfg.Port, cfg.TLSConfig)
+	for _, f := range cfg.Fallbacks { // further hosts, and for prefer the same one without TLS
+		add(f.Host, f.Port, f.TLSConfig)
+	}
+	return hosts, nil
+}
+
+// thisMachine reports whether a host is a socket or loopback, which no other machine is between.
+func thisMachine(host string, port uint16) bool {
+	network, _ := pgconn.NetworkAddress(host, port)
+	return network == "unix" || host == "localhost" || net.ParseIP(host).IsLoopback() // of a name, nil, it is false
 }

@@ -422,6 +422,11 @@ func TestRoundTripsOfABatch(t *testing.T) {
 				all.Go(func() { do(i) })
 			}
 		}
+		warm := requests[0]
+		warm.Key += "-unused"
+		if _, err := b.api.Keys.Lookup(t.Context(), warm); err != nil { // a connection that rested is asked whether it lives
+			t.Errorf("look-up: %v", err)
+		}
 		count := func() {
 			b.Until("the batch is done", func() bool { return b.api.Pool.Busy() == 0 })
 			trips = append(trips, b.proxy.RoundTrips())
@@ -464,7 +469,7 @@ func TestRoundTripsOfABatch(t *testing.T) {
 	lockstep(requests("prepares", 1)) // each statement is prepared on its connection
 	for _, n := range []int{1, postgres.BatchRows} {
 		var fewest []int
-		// On a busy machine a connection may have rested for a second, and is then asked first whether it lives.
+		// On a busy machine a connection may rest for a second between two statements, too.
 		for try := range 5 {
 			trips := lockstep(requests(fmt.Sprint("of", n, "try", try, "number"), n))
 			if fewest == nil {

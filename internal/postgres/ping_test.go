@@ -6,8 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/devpg"
 )
 
 // TestPingOutlivesItsConnection: a pooler that was restarted, or a server that ended an idle session, makes no process
@@ -30,4 +32,24 @@ func TestPingOutlivesItsConnection(t *testing.T) {
 		}
 		require.NoError(t, pool.Ping(t.Context()), name)
 	}
+}
+
+// TestPingAsksForRights: a role that the tables are taken from makes its process unready, and ready when it has its
+// rights again. A column's right to change is enough, as for orders.
+func TestPingAsksForRights(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	admin, service := connect(t, url), openAs(t, devpg.As(url, "payonce_service"))
+	require.NoError(t, service.Ping(t.Context()))
+	for _, right := range []string{
+		"SELECT ON orders", "INSERT ON idempotency_keys", "UPDATE ON payments", "ALL ON outbox_events",
+	} {
+		_, err := admin.Exec(t.Context(), "REVOKE "+right+" FROM payonce_service")
+		require.NoError(t, err)
+		require.ErrorIs(t, service.Ping(t.Context()), postgres.ErrNoRights, right)
+		_, err = admin.Exec(t.Context(), db.Rights)
+		require.NoError(t, err)
+		require.NoError(t, service.Ping(t.Context()), right)
+	}
+	require.NoError(t, openAs(t, dbtest.Empty(t)).Ping(t.Context()), "what is not there is no matter of rights")
 }

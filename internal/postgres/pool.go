@@ -154,7 +154,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if p.hot, err = pgxpool.NewWithConfig(ctx, hot); err != nil {
 		return nil, fmt.Errorf("open the connection pool of batches: %w", err)
 	}
-	p.Queries, p.batches = db.New(bounded{scoped{p.pgx}, within}), db.New(bounded{scoped{p.hot}, within})
+	p.Queries, p.batches = db.New(bounded{byTurns{scoped{p.pgx}}, within}), db.New(bounded{scoped{p.hot}, within})
 	p.keys, p.probe = p.pgx, p.pgx
 	if reserved {
 		if p.keys, err = reserve(ctx, hot, keyConns); err == nil {
@@ -212,8 +212,8 @@ func (p *Pool) pools() []*pgxpool.Pool {
 // these and no others.
 func (p *Pool) ForAPIKeys() *db.Queries { return db.New(bounded{scoped{p.keys}, p.within}) }
 
-// Ping checks that the server responds and, unless the pool is for reading, can be written to, on a connection that
-// nothing else uses.
+// Ping checks that the server responds and, unless the pool is for reading, can be written to by the role of the pool,
+// on a connection that nothing else uses.
 func (p *Pool) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
@@ -234,7 +234,7 @@ func (p *Pool) ping(ctx context.Context) (closed bool, err error) {
 	if p.readOnly {
 		err = conn.Ping(ctx)
 	} else {
-		err = checkWritable(ctx, conn.Conn().PgConn())
+		err = checkUsable(ctx, conn.Conn().PgConn())
 	}
 	if errors.Is(err, ErrReadOnly) {
 		_ = conn.Conn().Close(ctx) // Released, it leaves the pool.
@@ -320,6 +320,11 @@ func (p *Pool) inTx(
 func (p *Pool) inTxOnce(
 	ctx context.Context, within time.Duration, reads bool, fn func(q *db.Queries) error,
 ) error {
+	done, err := takeTurn(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer done() // after the connection is back
 	tx, err := p.begin(ctx, reads)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)

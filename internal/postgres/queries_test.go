@@ -447,6 +447,9 @@ func (w watch) time(t time.Time) string {
 		return signed(t.Sub(start))
 	}
 	after := t.Sub(w.from).Truncate(time.Second)
+	if after < 0 && after > -time.Minute {
+		after = 0 // the row was made now, on a slow machine
+	}
 	if t.Add(-after).After(w.to) {
 		return t.String() // neither a time of the rows, nor of the query
 	}

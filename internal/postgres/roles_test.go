@@ -95,6 +95,7 @@ func TestRolesAreRefused(t *testing.T) {
 			"TRUNCATE outbox_events",
 			"DROP TABLE payments",
 			"CREATE TABLE mine ()",
+			"CREATE TEMP TABLE orders ()",
 			"CREATE FUNCTION refuse_write() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
 			"UPDATE outbox_events SET data = NULL",
 			"UPDATE outbox_events SET data = without_customer(data, '{}')",
@@ -117,6 +118,7 @@ func TestRolesAreRefused(t *testing.T) {
 			"UPDATE orders SET amount_minor = 1",
 			"DELETE FROM outbox_events",
 			"SELECT * FROM orders FOR UPDATE",
+			"CREATE TEMP TABLE orders ()",
 			"TRUNCATE orders",
 			"SELECT erase_customer('ten_1', 'ada', sha256(''), '', '{}', '{}', now())",
 		},
@@ -150,6 +152,30 @@ func TestOwnsTables(t *testing.T) {
 	nothing, err := openAs(t, devpg.As(url, "payonce_service")).Migrate(t.Context())
 	require.NoError(t, err, "a service with AUTO_MIGRATE that finds a current schema")
 	require.Empty(t, nothing)
+}
+
+// TestSessionsOfOthers: the handbook's queries of pg_stat_activity show what every session does, to both roles; neither
+// ends a session of another role.
+func TestSessionsOfOthers(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	owner := connect(t, devpg.As(url, "payonce_owner"))
+	_, err := owner.Exec(t.Context(), "BEGIN; SELECT 'of the owner'")
+	require.NoError(t, err)
+	for _, role := range []string{"payonce_service", "payonce_audit"} {
+		conn := connect(t, devpg.As(url, role))
+		var open bool
+		var query string
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT xact_start IS NOT NULL, query FROM pg_stat_activity WHERE pid = $1",
+			owner.PgConn().PID()).Scan(&open, &query))
+		require.True(t, open, role)
+		require.Contains(t, query, "of the owner", role)
+		_, err := conn.Exec(t.Context(), "SELECT pg_terminate_backend($1)", owner.PgConn().PID())
+		requirePermissionDenied(t, err, role)
+		another := connect(t, devpg.As(url, role))
+		_, err = conn.Exec(t.Context(), "SELECT pg_terminate_backend($1)", another.PgConn().PID())
+		require.NoError(t, err, role)
+	}
 }
 
 // TestServiceDeletesOnlyOldEvents: those that were written and published more than a day ago, by times that the service
@@ -212,6 +238,7 @@ func TestServiceErasesByTheFunctionAlone(t *testing.T) {
 	_, err := admin.Exec(t.Context(), `INSERT INTO orders (tenant_id, id, currency, items, customer_reference, created_at,
 		amount_minor) VALUES ('ten_1', 'ord_1', 'usd', '[]', 'ada', now(), 1000)`)
 	require.NoError(t, err)
+	mayMakeTemporaryTables(t, admin)
 	_, err = service.Exec(t.Context(), `CREATE TEMP TABLE orders AS SELECT * FROM public.orders`)
 	require.NoError(t, err)
 	erase := func(scope string) (made string, err error) {
@@ -231,6 +258,56 @@ func TestServiceErasesByTheFunctionAlone(t *testing.T) {
 		FROM orders JOIN erasures USING (tenant_id)`).Scan(&left, &role))
 	require.Empty(t, left)
 	require.Equal(t, "payonce_service", role)
+}
+
+// mayMakeTemporaryTables gives every role what deploy/roles.sql takes, as in a database in which it has not run again.
+func mayMakeTemporaryTables(t *testing.T, admin *pgx.Conn) {
+	t.Helper()
+	var database string
+	require.NoError(t, admin.QueryRow(t.Context(), "SELECT current_database()").Scan(&database))
+	_, err := admin.Exec(t.Context(), "GRANT TEMPORARY ON DATABASE "+pgx.Identifier{database}.Sanitize()+" TO PUBLIC")
+	require.NoError(t, err)
+}
+
+// TestTemporaryTablesHideNothing: what a trigger reads is ours, also in a session that has tables of the same names.
+func TestTemporaryTablesHideNothing(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	admin, service := connect(t, url), connect(t, devpg.As(url, "payonce_service"))
+	mayMakeTemporaryTables(t, admin)
+	var bare []string
+	rows, err := admin.Query(t.Context(), `SELECT proname FROM pg_proc
+		WHERE pronamespace = 'public'::regnamespace AND prosrc ~ '\m(FROM|UPDATE|INTO|JOIN) (pg_)?[a-z_]+\M( [a-z]+)?\s*(JOIN|WHERE|SET|\()'
+			AND NOT coalesce(proconfig @> '{"search_path=public, pg_temp"}', false)`)
+	require.NoError(t, err)
+	bare, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Empty(t, bare, "read tables by a path of the session's")
+
+	for _, sql := range []string{
+		"SET payonce.tenants = '*'",
+		"CREATE TEMP TABLE pg_class AS SELECT oid, current_user::regrole::oid AS relowner FROM pg_catalog.pg_class",
+		"CREATE TEMP TABLE ledger_entries (LIKE public.ledger_entries)", // part: ledger
+	} {
+		_, err := service.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	_, err = admin.Exec(t.Context(), `
+		INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, created_at, published_at)
+		VALUES ('ten_1', 'fresh', 1, 'order.canceled', '{}', 1, now(), now())`)
+	require.NoError(t, err)
+	_, err = service.Exec(t.Context(), "DELETE FROM outbox_events")
+	require.True(t, postgres.Violates(err, "only_old_events_are_deleted"), "%v", err)
+	// part: ledger {
+	_, err = service.Exec(t.Context(), `INSERT INTO public.ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
+		VALUES ('ten_1', 'evt_1', 1, 'cash', 1, 'usd', 'pay_1')`)
+	require.True(t, postgres.Violates(err, "entries_of_an_event_sum_to_zero"), "%v", err)
+	// part: ledger }
+
+	_, err = devpg.MakeRoles(t.Context(), url)
+	require.NoError(t, err)
+	_, err = service.Exec(t.Context(), "CREATE TEMP TABLE payments (LIKE public.payments)")
+	requirePermissionDenied(t, err, "deploy/roles.sql takes the right to make them")
 }
 
 // TestScope: a statement sees and writes the rows of the tenants in its scope, whatever it asks for.

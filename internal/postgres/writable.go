@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -11,6 +13,10 @@ import (
 // ErrReadOnly means that the server cannot be written to: it is a standby, or default_transaction_read_only is on. It
 // is as unavailable as one that does not respond, until it is promoted or another host is the primary.
 var ErrReadOnly = errors.New("the server is read-only: a standby, or default_transaction_read_only is on")
+
+// ErrNoRights means that the server refuses what every payment does: the role of the connection has lost its rights on
+// the tables. They change their owner, or the role that serves was retired too early.
+var ErrNoRights = errors.New("permission denied: the role may not read and write the service's tables")
 
 const readOnlyTransaction = "25006" // read_only_sql_transaction
 
@@ -40,6 +46,31 @@ func checkWritable(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	if len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == "on" {
 		return ErrReadOnly
+	}
+	return nil
+}
+
+// What each payment needs: is the server writable, and which of writtenTables may this role not use? The catalogue knows,
+// so no table is read, and one that does not exist is no matter of rights.
+const askUsable = `-- Usable
+SELECT current_setting('transaction_read_only'), coalesce(string_agg(c.relname, ', '), '')
+FROM pg_class c
+WHERE c.relname = ANY ('{%s}') AND c.relnamespace = current_schema()::regnamespace
+  AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+    AND has_any_column_privilege(c.oid, 'UPDATE'))`
+
+// checkUsable is checkWritable, and returns ErrNoRights if the role may not use the tables, in the same round trip.
+func checkUsable(ctx context.Context, conn *pgconn.PgConn) error {
+	results, err := conn.Exec(ctx, fmt.Sprintf(askUsable, strings.Join(writtenTables, ","))).ReadAll()
+	if err != nil {
+		return err
+	}
+	readOnly, refused := string(results[0].Rows[0][0]), string(results[0].Rows[0][1])
+	switch {
+	case readOnly == "on":
+		return ErrReadOnly
+	case refused != "":
+		return fmt.Errorf("%w: %s", ErrNoRights, refused)
 	}
 	return nil
 }

@@ -5,13 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"regexp"
 	"strings"
-	"unicode"
-
-	"example.com/payonce/stripesim"
 )
 
 // foreignProfiles: memory is for those who have the token.
@@ -119,41 +114,5 @@ var signedOutSession = attack{
 			n++
 		}
 		return fmt.Sprintf("%d requests, each sent to the sign-in", n), nil
-	},
-}
-
-// escapesInTerminal: an object at Stripe says of itself what its metadata says.
-var escapesInTerminal = attack{
-	name: "escapes in the terminal", who: "who can edit an object at Stripe",
-	tries: "a charge at Stripe whose metadata has escape sequences, C1 and bidirectional controls, and api audit about it",
-	holds: "the table and the JSON are printable",
-	run: func(ctx context.Context, s *site) (string, error) {
-		evil := "ord_\x1b[1A\x1b[2K\x1b]0;ok\x07\u009b2J\u202e"
-		form := url.Values{"amount": {"1000"}, "currency": {"usd"}, "payment_method_types[]": {"card"},
-			"payment_method": {"pm_card_visa"}, "confirm": {"true"}, "metadata[tenant_id]": {s.victim.id}, "metadata[order_id]": {evil}}
-		a, err := client{base: s.stripe, key: stripesim.DefaultKey}.send(ctx, "POST", "/v1/payment_intents", form.Encode(),
-			map[string][]string{"Content-Type": {"application/x-www-form-urlencoded"}, "Idempotency-Key": {"escapes"}})
-		if err != nil {
-			return "", err
-		}
-		if a.status != http.StatusOK {
-			return "", fmt.Errorf("make a charge at Stripe: %d", a.status)
-		}
-		shown := 0
-		for _, args := range [][]string{{"audit"}, {"audit", "-json"}} {
-			audit := exec.CommandContext(ctx, s.api.Program, args...)
-			audit.Env = append([]string{"PATH=" + os.Getenv("PATH")}, s.api.Env...)
-			out, _ := audit.CombinedOutput() // it offends, so the exit code is 1
-			if !strings.Contains(string(out), "ord_") {
-				return "", fmt.Errorf("the audit does not show the charge: %.300s", out)
-			}
-			for _, r := range string(out) {
-				if r != '\n' && !unicode.IsPrint(r) {
-					return "", didNotHold("api %s prints %q", strings.Join(args, " "), r)
-				}
-			}
-			shown++
-		}
-		return fmt.Sprintf("%d outputs, each printable", shown), nil
 	},
 }

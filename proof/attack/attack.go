@@ -25,9 +25,10 @@ var attacks = []attack{
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,
 	floodOfWrongKeys, floodOfReads, floodOfReplays, floodOfNewWork, floodOfInvalidBodies, floodOfRefusals,
-	floodOfMistakes, floodOfBadQueries, floodOfStock, floodOfStockMistakes, floodOfWaiters,
-	floodOfUnsignedWebhooks, floodOfHeldWebhooks, floodOfProbes, floodOfPages, floodOfPayments, memory,
-	readOnlyServer, connectionSlots, fullDisk,
+	floodOfMistakes, floodOfBadQueries, floodOfLargeOrders, floodOfCheckouts, floodOfRefunds, floodOfResumes,
+	floodOfStock, floodOfStockMistakes, floodOfWaiters,
+	floodOfUnsignedWebhooks, floodOfHeldWebhooks, floodOfProbes, floodOfPages, floodOfPayments, memory, unfinishedHeaders, unreadAnswers,
+	readOnlyServer, connectionSlots, fullDisk, stolenConnection,
 	secretsInOutputs, signedOutSession, escapesInTerminal,
 	foreignProfiles, guessedTokens, // last: they use up the tries of the address from which the others sign in
 }

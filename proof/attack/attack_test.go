@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 func TestAttacksSucceedWhereNothingStopsThem(t *testing.T) {
 	t.Parallel()
 	s := &site{api: &process.API{}, pool: dbtest.New(t)}
+	s.service = s.pool.Raw().Config().ConnString()
 	s.owned = owned{order: "ord_of_victim", payment: "pay_of_victim", refund: "rfd_of_victim", checkout: "chk_of_victim",
 		key: "key-of-victim", sku: "sku-of-victim"}
 	spec, err := inventory.Read("internal/http/openapi.yaml")
@@ -66,7 +68,7 @@ func TestAttacksSucceedWhereNothingStopsThem(t *testing.T) {
 	needsAService := []string{ // which makes what they look at
 		"replayed webhook", "scripts in text", "secrets in outputs", "slow clients", "escapes in the terminal",
 		"broker forgery", "internal addresses", "hostile endpoints", "hostile answers of Stripe", "hostile broker", "read-only server", "connection slots", "full disk",
-		"memory",
+		"memory", "unfinished headers", "unread answers",
 	}
 	for _, a := range attacks {
 		if slices.Contains(needsAService, a.name) || strings.HasPrefix(a.name, "flood of ") {
@@ -106,23 +108,45 @@ func TestPage(t *testing.T) {
 	t.Parallel()
 	page, err := inventory.Read("docs/security.md")
 	require.NoError(t, err)
-	at := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	on := occasion{time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC), "0123abc with changes", 2}
 	written, err := withTable("a\n"+pageBegin+"old\n"+pageEnd+"b\n",
-		[]tried{{attack: attack{name: "n", who: "w", tries: "t", holds: "h"}, seen: "s"}}, at)
+		[]tried{{attack: attack{name: "n", who: "w", tries: "t", holds: "h"}, seen: "s"},
+			{attack: attack{name: "flood", who: "w", tries: "t", holds: doesNotSlow + "; and more"}, seen: "s"}}, on)
 	require.NoError(t, err)
-	require.Equal(t, "a\n"+pageBegin+"Tried on 2026-11-25.\n\n| attack | by | tried | must hold | seen |\n"+
-		"| --- | --- | --- | --- | --- |\n| n | w | t | h | s |\n"+pageEnd+"b\n", written)
-	_, err = withTable("a", nil, at)
+	require.Contains(t, written, "a\n"+pageBegin+"Tried on 2026-11-25 at commit 0123abc with changes, on 2 processors. ")
+	require.Contains(t, written, "\n\n| attack | by | tried | must hold | seen |\n| --- | --- | --- | --- | --- |\n"+
+		"| n | w | t | h | s |\n| flood | w | t | as above; and more | s |\n"+pageEnd+"b\n")
+	require.Equal(t, 1, strings.Count(written, doesNotSlow), "it is said once")
+	if _, err := os.Stat(inventory.Path(".git")); err == nil {
+		now, err := thisOccasion(t.Context())
+		require.NoError(t, err)
+		require.Regexp(t, `^[0-9a-f]{7,}( with changes)?$`, now.version)
+	}
+	_, err = withTable("a", nil, on)
 	require.ErrorContains(t, err, "no place")
-	require.ErrorContains(t, write("x", []tried{{err: didNotHold("x")}}), "not written")
+	require.ErrorContains(t, write("x", []tried{{err: didNotHold("x")}}, on), "not written")
 
 	model, table, found := strings.Cut(page, pageBegin)
 	require.True(t, found)
+	names := map[string]bool{}
 	for _, a := range attacks {
+		names[a.name] = true
 		require.Contains(t, model, a.name, "the threat model does not name the attack")
-		require.Contains(t, table, "| "+a.name+" | "+a.who+" | "+a.tries+" | "+a.holds+" |",
+		require.Contains(t, table, "| "+a.name+" | "+a.who+" | "+a.tries+" | "+a.mustHold()+" |",
 			"go run -C proof ./attack -write docs")
 	}
+	lines := 0
+	for line := range strings.Lines(model) {
+		cells := strings.Split(strings.Trim(line, "|\n "), " | ")
+		if len(cells) != 5 || cells[0] == "who" || cells[0] == "---" {
+			continue
+		}
+		lines++
+		for _, name := range strings.Split(cells[4], ", ") {
+			require.True(t, names[name], "the threat model names %q, which is no attack, on the line of %s", name, cells[0])
+		}
+	}
+	require.Greater(t, lines, 15, "the threat model was not read")
 }
 
 // TestSlowedVictim: a median eleven times as long, a failed request, a webhook that is refused and a probe that says no are each

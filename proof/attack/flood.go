@@ -32,6 +32,8 @@ type flood struct {
 	Requests []string
 	// Trickle sends what is left of a request in pieces of so many bytes, ten a second.
 	Trickle int
+	// Unread is for how long nothing of an answer is read. Then the connection is closed.
+	Unread time.Duration
 }
 
 // random is the placeholder, as long as the digits that take its place.
@@ -111,6 +113,9 @@ func (f flood) converse(ctx context.Context, n int, counts answered) int {
 		time.Sleep(100 * time.Millisecond)
 		return n
 	}
+	if f.Unread > 0 {
+		_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+	}
 	done := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer func() { done(); _ = c.Close() }()
 	answers := bufio.NewReader(c)
@@ -122,9 +127,17 @@ func (f flood) converse(ctx context.Context, n int, counts answered) int {
 		if err := f.write(c, request); err != nil && ctx.Err() != nil {
 			return n
 		}
+		if f.Unread > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(f.Unread):
+			}
+		}
 		answer, err := http.ReadResponse(answers, nil) //nolint:bodyclose // it is read to its end, and closes nothing
 		if err == nil {
-			_, err = io.Copy(io.Discard, answer.Body)
+			if f.Unread == 0 {
+				_, err = io.Copy(io.Discard, answer.Body)
+			}
 			counts[answer.StatusCode]++
 		}
 		switch {
@@ -133,7 +146,7 @@ func (f flood) converse(ctx context.Context, n int, counts answered) int {
 		case answer == nil:
 			counts[0]++
 			return n + 1
-		case err != nil || answer.Close:
+		case err != nil || answer.Close || f.Unread > 0:
 			return n + 1
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -18,12 +17,11 @@ const (
 	floodTime        = 2 * time.Second
 	floodTimeLong    = 20 * time.Second
 	floodPayers      = 300
+	resumed          = 300
 	floodOrders      = 600
 	floodStripeRPS   = 25
 	floodStripeTakes = 20 * time.Millisecond
 	webhookHolders   = 60 // twice as many as there is room for
-	memoryHolders    = 400
-	memoryMore       = 448 // MiB; 879 without the limit. Unsigned bodies are 32: their buffers double as they grow, and so does Go's heap.
 )
 
 const doesNotSlow = "payments, orders and reads of another tenant take at most ten times as long as without it, none fails, " +
@@ -46,7 +44,7 @@ func floodOf(name, who, tries string, connections int, prepare func(context.Cont
 
 // under is what becomes of the victim in a flood.
 func (s *site) under(ctx context.Context, f flood) (string, error) {
-	return s.amid(ctx, s.floodTime(), func() (func() error, error) {
+	return s.amid(ctx, max(s.floodTime(), f.Unread+time.Second), func() (func() error, error) {
 		end, err := f.send(ctx)
 		return func() error {
 			answers, err := end()
@@ -119,6 +117,47 @@ var (
 	floodOfBadQueries = floodOf("bad queries", "a tenant", "%d connections that read lists with a parameter that does not exist",
 		floodConnections, func(_ context.Context, s *site) ([]string, error) {
 			return []string{raw("GET", "/v1/orders?x=1", s.attacker.key, "", "")}, nil
+		})
+	floodOfLargeOrders = floodOf("large orders", "a tenant", "%d connections that make orders of 21 KB: 100 items, and full metadata",
+		floodConnections, func(_ context.Context, s *site) ([]string, error) {
+			return []string{raw("POST", "/v1/orders", s.attacker.key, random, largeOrder())}, nil
+		})
+	floodOfCheckouts = floodOf("checkouts", "a tenant", "%d connections that make checkouts", floodConnections,
+		func(ctx context.Context, s *site) ([]string, error) {
+			_, err := s.attacker.inTime(ctx, http.StatusOK, "PUT", "/v1/stock/flood", "", `{"available":1000000}`)
+			return []string{raw("POST", "/v1/checkouts", s.attacker.key, random,
+				`{"currency":"usd","payment_method":"pm_card_visa","items":[{"sku":"flood","quantity":1,"unit_amount":100}]}`)}, err
+		})
+	floodOfRefunds = floodOf("refunds", "a tenant", "%d connections that each refund a cent of one payment", floodConnections,
+		func(ctx context.Context, s *site) ([]string, error) {
+			order, err := s.attacker.inTime(ctx, http.StatusCreated, "POST", "/v1/orders", "flood-of-refunds",
+				`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":9999999}]}`)
+			if err != nil {
+				return nil, err
+			}
+			payment, err := s.attacker.inTime(ctx, http.StatusCreated, "POST", "/v1/payments", "flood-of-refunds-pay",
+				fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, order["id"]))
+			if err != nil {
+				return nil, err
+			}
+			return []string{raw("POST", fmt.Sprintf("/v1/payments/%s/refunds", payment["id"]), s.attacker.key, random, `{"amount":1}`)}, nil
+		})
+	floodOfResumes = floodOf("resumes", "a tenant", "%d connections that repeat 300 payments which wait for their customers", floodConnections,
+		func(ctx context.Context, s *site) (requests []string, err error) {
+			for i := range resumed {
+				key := fmt.Sprint("flood-of-resumes-", i)
+				order, err := s.attacker.inTime(ctx, http.StatusCreated, "POST", "/v1/orders", key,
+					`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`)
+				if err != nil {
+					return nil, err
+				}
+				body := fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_threeDSecure2Required"}`, order["id"])
+				if _, err := s.attacker.inTime(ctx, http.StatusAccepted, "POST", "/v1/payments", key+"-pay", body); err != nil {
+					return nil, err
+				}
+				requests = append(requests, raw("POST", "/v1/payments", s.attacker.key, key+"-pay", body))
+			}
+			return requests, nil
 		})
 	floodOfStock = floodOf("stock", "a tenant", "%d connections that set the stock of an SKU, faster than the rate limit",
 		floodConnections, func(_ context.Context, s *site) ([]string, error) {
@@ -202,57 +241,6 @@ var floodOfPayments = attack{
 	},
 }
 
-// memory has the process hold as much as it will.
-var memory = attack{
-	name: "memory", who: "anybody",
-	tries: fmt.Sprintf("%d connections that slowly send events of 1 MiB under made-up signatures", memoryHolders),
-	holds: fmt.Sprintf("the process's resident memory grows by at most %d MiB, and the victim notices as little as in a flood",
-		memoryMore),
-	run: func(ctx context.Context, s *site) (string, error) {
-		before, err := resident(s.api.PID())
-		if err != nil {
-			return "", err
-		}
-		most, stop, stopped := before, make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(stopped)
-			for {
-				if now, err := resident(s.api.PID()); err == nil {
-					most = max(most, now)
-				}
-				select {
-				case <-stop:
-					return
-				case <-time.After(20 * time.Millisecond):
-				}
-			}
-		}()
-		seen, err := s.under(ctx, flood{
-			Addr: strings.TrimPrefix(s.api.URL, "http://"), Connections: memoryHolders,
-			Requests: []string{unsignedWebhook(1<<20 - 100), unsignedWebhook(100)}, Trickle: 64 << 10, // The small ones are answered.
-		})
-		close(stop)
-		<-stopped
-		if err == nil && most-before > memoryMore {
-			err = didNotHold("resident memory grew from %d to %d MiB", before, most)
-		}
-		return fmt.Sprintf("resident memory grew from %d to %d MiB; %s", before, most, seen), err
-	},
-}
-
-// resident is a process's memory in MiB, as Linux tells it.
-func resident(pid int) (mib int, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, fmt.Errorf("resident memory: %w", err)
-	}
-	_, line, _ := strings.Cut(string(status), "VmRSS:")
-	if _, err := fmt.Sscanf(line, "%d kB", &mib); err != nil {
-		return 0, fmt.Errorf("VmRSS: %w", err)
-	}
-	return mib >> 10, nil
-}
-
 // raw is a request as it is sent.
 func raw(method, path, apiKey, key, body string) string {
 	var b strings.Builder
@@ -269,6 +257,18 @@ func raw(method, path, apiKey, key, body string) string {
 	return b.String() + "\r\n" + body
 }
 
+// largeOrder is as large as an order may be, and its JSON in the database larger: each < takes six bytes.
+func largeOrder() string {
+	var items, metadata []string
+	for i := range 100 {
+		items = append(items, fmt.Sprintf(`{"sku":"%s%03d","quantity":1,"unit_amount":100}`, strings.Repeat("<", 61), i))
+	}
+	for i := range 20 {
+		metadata = append(metadata, fmt.Sprintf(`"%s%02d":"%s"`, strings.Repeat("<", 38), i, strings.Repeat("<", 500)))
+	}
+	return fmt.Sprintf(`{"currency":"usd","items":[%s],"metadata":{%s}}`, strings.Join(items, ","), strings.Join(metadata, ","))
+}
+
 // unsignedWebhook has a signature that could be right, so that its body is read.
 func unsignedWebhook(size int) string {
 	body := `{"id":"evt_` + strings.Repeat("a", size) + `"}`
@@ -282,6 +282,17 @@ func (t tenant) order(ctx context.Context, key string) (string, error) {
 		`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`)
 	id, _ := object["id"].(string)
 	return id, err
+}
+
+// inTime is must for a tenant that is at its rate limit: while the answer is 429 it retries.
+func (t tenant) inTime(ctx context.Context, status int, method, path, key, body string) (map[string]any, error) {
+	for {
+		object, err := t.must(ctx, status, method, path, key, body)
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), fmt.Sprint(": ", http.StatusTooManyRequests, " instead")) {
+			return object, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // pay makes an order under a key, and pays it under the same with -pay.

@@ -5,7 +5,7 @@
 //	go run -C proof ./attack -long              all of them, with more of everything, as by night
 //	go run -C proof ./attack -only 'webhooks'   those whose names match
 //	go run -C proof ./attack -list              their names
-//	go run -C proof ./attack -write docs        put the table and its date into docs/security.md
+//	go run -C proof ./attack -write docs        put the table, its date and its commit into docs/security.md
 //
 // The service is the real program, on loopback, with a database and a broker of its own and Stripe simulated. The exit
 // status is 0 if everything held, 1 if something did not, 2 if something could not be tried.
@@ -88,9 +88,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
-	results, err := attackAll(ctx, chosen, o.long, stdout)
+	var on occasion
+	var results []tried
+	if o.write != "" {
+		on, err = thisOccasion(ctx)
+	}
+	if err == nil {
+		results, err = attackAll(ctx, chosen, o.long, stdout)
+	}
 	if err == nil && o.write != "" {
-		err = write(filepath.Join(inventory.Path(o.write), "security.md"), results)
+		err = write(filepath.Join(inventory.Path(o.write), "security.md"), results, on)
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "attack:", err)

@@ -100,7 +100,7 @@ const paidWithin = 90 * time.Second // within a minute where an answer is unknow
 // hostileProvider: what does not say clearly that a payment was made or refused says nothing.
 var hostileProvider = attack{
 	name: "hostile answers of Stripe", who: "who stands between us and Stripe, or a fault there",
-	tries: fmt.Sprintf("%d answers to a confirmation that end not, are too long, are no JSON, of other types or redirects, with the money moved before and not",
+	tries: fmt.Sprintf("%d answers to a confirmation that never end, are too long, are no JSON, of other types or redirects, with the money moved before and not",
 		len(hostileAnswersOfStripe)),
 	holds: "201 or 202, and then each order is paid, and charged once; no answer is held whole in memory; Stripe's key follows no redirect",
 	run: func(ctx context.Context, s *site) (string, error) {

@@ -118,10 +118,12 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	var failed error
+	nothing := true
 	for _, g := range groups {
 		if g = g.only(only); g.off || len(g.list) == 0 {
 			continue
 		}
+		nothing = false
 		fmt.Printf("\n%s\n", g.name)
 		r, err := g.played(ctx, b)
 		if ctx.Err() != nil {
@@ -138,6 +140,9 @@ func run(ctx context.Context, s settings) error {
 			}
 			failed = errors.Join(failed, explained(r.Outcomes))
 		}
+	}
+	if nothing {
+		return fmt.Errorf("nothing was measured: no group and no line matches %q, or it needs -against or -stored", s.only)
 	}
 	return failed
 }

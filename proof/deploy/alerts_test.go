@@ -80,6 +80,25 @@ func TestAlerts(t *testing.T) {
 		}
 	})
 
+	t.Run("HaveAPanelOfTheOperatorsPage", func(t *testing.T) {
+		t.Parallel()
+		_, section, found := strings.Cut(text(t, operationsFile), "\n| alert | panel |\n")
+		require.True(t, found)
+		section, _, _ = strings.Cut(section, "\n\n")
+		var in []string
+		for line := range strings.Lines(section) {
+			cell, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |")
+			if strings.HasPrefix(cell, "Payonce") {
+				in = append(in, strings.Split(cell, ", ")...)
+			}
+		}
+		var all []string
+		for _, r := range alerts(t) {
+			all = append(all, r.Alert)
+		}
+		require.ElementsMatch(t, all, in, "the table in docs/operations.md, The operator's page")
+	})
+
 	t.Run("FireAndDoNotFireInATest", func(t *testing.T) {
 		t.Parallel()
 		var file struct {

@@ -4,8 +4,10 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -169,6 +171,68 @@ func TestComposeNeedsNoVariable(t *testing.T) {
 	require.NotRegexp(t, `(?m)[^$]\$[A-Za-z_]`, text(t, composeFile), "a variable without a default")
 }
 
+// TestComposeKeepsKeysOfStripe: Stripe is the simulator there, so a key of Stripe's that is in the environment, or in an
+// .env made for the service, goes nowhere.
+func TestComposeKeepsKeysOfStripe(t *testing.T) {
+	t.Parallel()
+	project := loadWith(t, []string{"STRIPE_SECRET_KEY=sk_live_hidden", "STRIPE_WEBHOOK_SECRET=whsec_hidden",
+		"STRIPE_API_BASE=https://hidden.example.com"})
+	for name, service := range project.Services {
+		for setting, value := range service.Environment {
+			if value != nil {
+				require.NotContains(t, *value, "hidden", "%s: %s", name, setting)
+			}
+		}
+	}
+	api := project.Services["api"].Environment
+	require.Equal(t, "http://stripesim:12111", *api["STRIPE_API_BASE"])
+	require.Equal(t, *api["STRIPE_WEBHOOK_SECRET"], *project.Services["stripesim"].Environment["STRIPESIM_WEBHOOK_SECRET"])
+}
+
+// TestComposePassesSettingsOn: what the handbook says to change in an incident reaches the service. Unset it stays unset,
+// and the service has its default.
+func TestComposePassesSettingsOn(t *testing.T) {
+	t.Parallel()
+	unset := load(t).Services["api"].Environment
+	for _, name := range []string{"ADMIN_TOKEN", "RATE_LIMIT_RPS", "STRIPE_RPS"} {
+		require.Contains(t, unset, name)
+		require.Nil(t, unset[name], name)
+		value := loadWith(t, []string{name + "=7"}).Services["api"].Environment[name]
+		require.NotNil(t, value, name)
+		require.Equal(t, "7", *value, name)
+	}
+}
+
+// TestHandbookOverridesCompose: the files that docs/operations.md shows for containers are what it says of them.
+func TestHandbookOverridesCompose(t *testing.T) {
+	t.Parallel()
+	_, section, found := strings.Cut(text(t, "../../docs/operations.md"), "\n## In containers\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	files := []string{composeFile}
+	for i, fence := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
+		file := filepath.Join(t.TempDir(), strconv.Itoa(i)+".yml")
+		require.NoError(t, os.WriteFile(file, []byte(fence[1]), 0o600))
+		files = append(files, file)
+	}
+	require.Len(t, files, 3)
+
+	// The admin address.
+	api := loadWith(t, []string{"ADMIN_TOKEN=token"}, files[:2]...).Services["api"]
+	require.Equal(t, "token", *api.Environment["ADMIN_TOKEN"])
+	require.Len(t, api.Ports, 1)
+	require.Equal(t, "127.0.0.1", api.Ports[0].HostIP)
+	require.Empty(t, api.Ports[0].Published, "two replicas cannot have the same")
+	require.Equal(t, ":"+strconv.Itoa(int(api.Ports[0].Target)), *api.Environment["ADMIN_ADDR"])
+
+	// Stripe itself: an empty STRIPE_API_BASE is none.
+	api = loadWith(t, []string{"ADMIN_TOKEN=token", "STRIPE_SECRET_KEY=sk_test_own", "STRIPE_WEBHOOK_SECRET=whsec_own"},
+		files...).Services["api"]
+	require.Equal(t, "sk_test_own", *api.Environment["STRIPE_SECRET_KEY"])
+	require.Equal(t, "whsec_own", *api.Environment["STRIPE_WEBHOOK_SECRET"])
+	require.Empty(t, *api.Environment["STRIPE_API_BASE"])
+}
+
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	file := text(t, dockerfile)
@@ -218,10 +282,16 @@ func TestDockerfile(t *testing.T) {
 // load reads the Compose file, or several that are laid over each other, with every profile.
 func load(t *testing.T, files ...string) *types.Project {
 	t.Helper()
+	return loadWith(t, nil, files...)
+}
+
+// loadWith is load in an environment.
+func loadWith(t *testing.T, env []string, files ...string) *types.Project {
+	t.Helper()
 	if len(files) == 0 {
 		files = []string{composeFile}
 	}
-	options, err := cli.NewProjectOptions(files, cli.WithProfiles([]string{"*"}), cli.WithEnv(nil))
+	options, err := cli.NewProjectOptions(files, cli.WithProfiles([]string{"*"}), cli.WithEnv(env))
 	require.NoError(t, err)
 	project, err := options.LoadProject(t.Context())
 	require.NoError(t, err)

@@ -56,6 +56,13 @@ var inStep = map[string]struct{ step, line string }{
 		"docker compose logs --since 15m api | grep '\"status\":422'"},
 	`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`: {"docker",
 		`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`},
+	"docker compose exec -T api api doctor": {"docker",
+		"docker compose exec -T api api doctor\n"},
+	`docker compose exec -e PGOPTIONS='-c payonce.tenants=*' postgres psql ` +
+		`"postgres://payonce_service:…@127.0.0.1/payonce"`: {"docker",
+		`docker compose exec -T -e PGOPTIONS='-c payonce.tenants=*' postgres psql "postgres://payonce_service:`},
+	"docker compose port --index 1 api 8081": {"docker",
+		"docker compose port --index 1 api 8081)\n"},
 	"docker compose --profile load run --build --rm load": {"docker",
 		"docker compose --profile load run --build --rm load\n"},
 	"SCENARIO=duplicate-storm docker compose --profile load run --rm load": {"docker",
@@ -94,6 +101,8 @@ var inTest = map[string]struct{ dir, test string }{
 
 	`docker compose logs --since 15m api | grep -e '"status":429' -e '"status":503' | grep -o '"tenant_id":"[^"]*"' | sort | uniq -c | sort -rn`: {"internal/http", "TestHandbookFindsTheFlood"},
 	`docker compose logs --since 15m api | grep '"log lines left out"'`:                                                                          {"internal/http", "TestHandbookFindsTheFlood"},
+
+	`curl "http://HOST:8222/connz?auth=true"`: {"internal/broker", "TestNATSConfiguration"},
 
 	// docs/starter.md
 	`go run ./cmd/new -module github.com/acme/shop -with webhooks,operator ../shop`: {"cmd/new", "TestEachPart"},

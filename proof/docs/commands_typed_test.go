@@ -23,6 +23,7 @@ import (
 	"example.com/payonce/proof/internal/inventory"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/devpg"
 	"example.com/payonce/testkit/port"
 )
 
@@ -78,10 +79,11 @@ const patience = 3 * time.Minute
 
 // session is in the order in which it can be typed.
 var session = []typed{
-	// README: as a service of your own.
+	// The roles of the handbook, and the README: as a service of your own.
+	{command: `psql "$ADMIN_URL" -v ON_ERROR_STOP=1 -f deploy/roles.sql`, says: `(?m)^DO\n\z`},
 	{command: `export DATABASE_URL=postgres://… STRIPE_SECRET_KEY=sk_test_… STRIPE_WEBHOOK_SECRET=whsec_…`,
 		how: (*terminal).export, as: func(s *terminal) []string {
-			return []string{"postgres://…", "'" + s.dsn + "'", "sk_test_…", stripesim.DefaultKey, "whsec_…",
+			return []string{"postgres://…", "'" + s.roles.Service + "'", "sk_test_…", stripesim.DefaultKey, "whsec_…",
 				"whsec_typed"}
 		}},
 	// The database of a test is empty, and not made to be durable.
@@ -89,7 +91,9 @@ var session = []typed{
 		return []string{"doctor", "doctor || test $? = 1"}
 	}, says: `(?m)^bad +database.schema +the database is empty; run .api migrate.$`},
 	{command: `go run ./cmd/api version`, says: `(?m)^schema +\d+$`},
-	{command: `go run ./cmd/api migrate`, says: `(?m)^applied 00001_`},
+	{command: `go run ./cmd/api migrate`, as: func(*terminal) []string {
+		return []string{"go run", `DATABASE_URL="$OWNER_URL" go run`}
+	}, says: `(?m)^applied 00001_`},
 	{command: `go run ./cmd/api tenant create "my shop"`, how: (*terminal).createTenant, says: `"api_key"`},
 	{command: `go run ./cmd/api`, how: (*terminal).serve},
 
@@ -127,11 +131,11 @@ var session = []typed{
 	{command: `date -u; curl -sI https://api.stripe.com | grep -i ^date`, as: func(s *terminal) []string {
 		return []string{"https://api.stripe.com", "http://" + s.public + "/healthz"}
 	}, says: `(?m)^Date: .* GMT`},
-	{command: `psql "$DATABASE_URL"`, how: (*terminal).everyQuery, says: `(?s)BEGIN.*idempotency_keys.*ROLLBACK`},
+	{command: `PGOPTIONS='-c payonce.tenants=*' psql "$DATABASE_URL"`, how: (*terminal).everyQuery,
+		says: `(?s)^\s*tenants seen as payonce_service: 1\s.*BEGIN.*idempotency_keys.*ROLLBACK`},
 	{command: `go run ./cmd/api audit`, says: auditIsClean},
 	{command: `go run ./cmd/api audit -since 48h`, says: auditIsClean},
 	{command: `go run ./cmd/api audit -since 720h`, says: auditIsClean},
-	{command: `psql "$ADMIN_URL" -v ON_ERROR_STOP=1 -f deploy/roles.sql`, says: `^DO\n$`},
 	{command: `go run ./cmd/api relay replay -since 2h`, says: `^[1-9][0-9]* events will be sent again`},
 	// None, if the relay has not yet sent again what the command before has asked for.
 	{command: `go run ./cmd/api relay replay -since 48h`, says: `^[0-9]+ events will be sent again`},
@@ -151,15 +155,18 @@ var session = []typed{
 		says: `"secret":"whsec_`},
 
 	// The restore drill.
-	{command: `pg_dump --format=custom --file=payonce.dump "$DATABASE_URL"`, as: dump},
-	{command: `createdb payonce_restored`, as: restored},
-	{command: `pg_restore --no-owner --exit-on-error --dbname="$RESTORED_URL" payonce.dump`, as: dump},
+	{command: `pg_dump --format=custom --file=payonce.dump "$OWNER_URL"`, as: dump},
+	{command: `createdb --maintenance-db="$NEW_ADMIN_URL" payonce_restored`, as: restored},
+	{command: `psql "$RESTORED_ADMIN_URL" -v ON_ERROR_STOP=1 -f deploy/roles.sql`, says: `(?m)^DO\n\z`},
+	{command: `pg_restore --exit-on-error --dbname="$RESTORED_ADMIN_URL" payonce.dump`, as: dump},
+	// The migrations are there; the rights are applied, which only the owner may.
+	{command: `DATABASE_URL="$RESTORED_OWNER_URL" go run ./cmd/api migrate`},
 	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api migrate status`, says: `(?m)^applied +00001_`},
-	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api doctor | grep database.encryption`,
+	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api doctor | grep -e database.rights -e database.encryption`,
 		as: func(*terminal) []string { // as above
 			const command = `DATABASE_URL="$RESTORED_URL" go run ./cmd/api doctor`
 			return []string{command, "(" + command + " || test $? = 1)"}
-		}, says: `(?m)^(ok|warn) +database.encryption `},
+		}, says: `(?m)^ok +database.rights (?s:.*)^(ok|warn) +database.encryption `},
 	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api audit -since 48h`, says: auditIsClean},
 
 	// Load on what runs here, and for seconds where the page says minutes or hours.
@@ -231,9 +238,10 @@ func restored(s *terminal) []string { return []string{"payonce_restored", s.rest
 type terminal struct {
 	t             *testing.T // of the command being typed
 	root, dir     string     // the repository, and a folder for what is written
-	dsn, restored string     // the service's database, and the name of the restored one
-	public, admin string     // where the service listens
-	simulator     string     // the admin port of its Stripe
+	dsn, restored string     // the service's database, for a superuser, and the name of the restored one
+	roles         devpg.Roles
+	public, admin string // where the service listens
+	simulator     string // the admin port of its Stripe
 	env           []string
 	exported      string // what has been exported so far
 	tenant        string
@@ -252,6 +260,8 @@ func openTerminal(t *testing.T) *terminal {
 	require.NoError(t, err)
 	s := &terminal{t: t, root: root, dir: t.TempDir(), dsn: dbtest.Empty(t), public: public.String(),
 		admin: admin.String()}
+	s.roles, err = devpg.MakeRoles(t.Context(), s.dsn) // with passwords, which the document leaves to its reader
+	require.NoError(t, err)
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)
 	stripe, books := httptest.NewServer(sim.Handler()), httptest.NewServer(sim.AdminHandler())
@@ -265,11 +275,13 @@ func openTerminal(t *testing.T) *terminal {
 	require.NoError(t, err)
 	password, _ := u.User.Password()
 	s.restored = strings.TrimPrefix(u.Path, "/") + "_restored"
-	restoredURL := *u
-	restoredURL.Path = "/" + s.restored
+	u.Path = "/" + s.restored
+	restored := u.String()
 	s.env = append(os.Environ(), "DATABASE_URL=", "PGHOST="+u.Hostname(), "PGPORT="+u.Port(),
 		"PGUSER="+u.User.Username(), "PGPASSWORD="+password,
-		"PGDATABASE=postgres", "ADMIN_URL="+s.dsn, "PSQL_PAGER=cat", "PAGER=cat", "RESTORED_URL="+restoredURL.String(),
+		"PGDATABASE=postgres", "ADMIN_URL="+s.dsn, "OWNER_URL="+s.roles.Owner, "NEW_ADMIN_URL="+s.dsn,
+		"RESTORED_ADMIN_URL="+restored, "RESTORED_OWNER_URL="+devpg.As(restored, "payonce_owner"),
+		"RESTORED_URL="+devpg.As(restored, "payonce_service"), "PSQL_PAGER=cat", "PAGER=cat",
 		"STRIPE_API_BASE="+stripe.URL, "HTTP_ADDR="+s.public, "ADMIN_ADDR="+s.admin,
 		"BROKER_URL=embedded:"+filepath.Join(s.dir, "broker"))
 	t.Cleanup(func() { // before the database goes
@@ -432,7 +444,8 @@ func (s *terminal) hashIsInTheLog(line string) string {
 func (s *terminal) everyQuery(line string) string {
 	s.t.Helper()
 	stdin := strings.Builder{}
-	stdin.WriteString("\\set ON_ERROR_STOP on\n")
+	stdin.WriteString("\\set ON_ERROR_STOP on\n\\t on\n" +
+		"SELECT 'tenants seen as ' || current_user || ': ' || count(*) FROM tenants;\n\\t off\n")
 	for _, d := range readDocuments(s.t) {
 		for _, f := range d.fences {
 			if f.language == "sql" {

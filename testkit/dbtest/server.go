@@ -115,6 +115,9 @@ func (s *server) create(ctx context.Context, migrated bool) (name string, err er
 
 func (s *server) copy(ctx context.Context, to, from string) error {
 	_, err := s.admin.Exec(ctx, "CREATE DATABASE "+quoted(to)+" TEMPLATE "+quoted(from)+" STRATEGY "+s.strategy())
+	if err == nil { // which deploy/roles.sql has done in the template, and no copy has from it
+		_, err = s.admin.Exec(ctx, "REVOKE TEMPORARY ON DATABASE "+quoted(to)+" FROM PUBLIC")
+	}
 	return err
 }
 

@@ -86,6 +86,8 @@ func (v *Validator) Check(req *http.Request, status int, header http.Header, bod
 	routed.URL.Scheme, routed.URL.Host, routed.Host = "", "", ""
 	route, params, err := v.router.FindRoute(routed)
 	switch {
+	case status == http.StatusRequestHeaderFieldsTooLarge: // The path may not even have been read.
+		route, err = v.fallback(status, status, "HeadersTooLarge")
 	case err == nil:
 	case errors.Is(err, routers.ErrPathNotFound) && leadsWithoutSlash(req, status, header):
 		return nil

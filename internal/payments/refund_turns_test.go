@@ -1,0 +1,185 @@
+package payments_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
+)
+
+// TestRefundsOfOnePaymentAskOneAtATime: those that wait for another refund ask the database as often as one would, and
+// have their turns in the order in which they came.
+func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
+	t.Parallel()
+	line := func(t *testing.T, test func(t *testing.T, turns payments.RefundTurns)) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			turns := payments.NewRefundTurns()
+			test(t, turns)
+			synctest.Wait()
+			require.Zero(t, turns.Lines())
+		})
+	}
+
+	t.Run("InOrder", func(t *testing.T) {
+		t.Parallel()
+		line(t, func(t *testing.T, turns payments.RefundTurns) {
+			var (
+				ended atomic.Bool
+				asked atomic.Int64
+				asks  atomic.Bool
+				made  []int
+			)
+			for i := range payments.RefundsMax {
+				wait, leave, ok := turns.Enter("pay_a")
+				require.True(t, ok)
+				go func() {
+					defer leave()
+					require.NoError(t, wait(t.Context(), func() error {
+						require.True(t, asks.CompareAndSwap(false, true), "two ask at a time")
+						defer asks.Store(false)
+						time.Sleep(time.Millisecond) // as the database takes
+						asked.Add(1)
+						if !ended.Load() {
+							return payments.ErrRefundInFlight
+						}
+						made = append(made, i)
+						return nil
+					}))
+				}()
+				synctest.Wait() // it is in line
+			}
+			_, _, ok := turns.Enter("pay_a")
+			require.False(t, ok, "the line is full")
+			_, leave, ok := turns.Enter("pay_b")
+			require.True(t, ok, "that of another payment is not")
+			leave()
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			require.Less(t, asked.Load(), int64(40), "as often as one of them would")
+			ended.Store(true)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.Len(t, made, payments.RefundsMax)
+			require.IsIncreasing(t, made)
+		})
+	})
+
+	t.Run("AtOnceWhenOneHasLeft", func(t *testing.T) {
+		t.Parallel()
+		line(t, func(t *testing.T, turns payments.RefundTurns) {
+			_, leave, _ := turns.Enter("pay_a")
+			wait, leaveToo, _ := turns.Enter("pay_a")
+			var ended atomic.Bool
+			done, began := make(chan time.Duration), time.Now()
+			go func() {
+				defer leaveToo()
+				require.NoError(t, wait(t.Context(), func() error {
+					if !ended.Load() {
+						return payments.ErrRefundInFlight
+					}
+					return nil
+				}))
+				done <- time.Since(began)
+			}()
+			time.Sleep(2*time.Second + time.Millisecond)
+			ended.Store(true)
+			leave()
+			require.Equal(t, 2*time.Second+time.Millisecond, <-done)
+		})
+	})
+
+	t.Run("ForAWhile", func(t *testing.T) {
+		t.Parallel()
+		line(t, func(t *testing.T, turns payments.RefundTurns) {
+			for range 3 {
+				wait, leave, _ := turns.Enter("pay_a")
+				go func() {
+					defer leave()
+					began := time.Now()
+					require.ErrorIs(t, wait(t.Context(), func() error { return payments.ErrRefundInFlight }), payments.ErrRefundInFlight)
+					require.Equal(t, payments.TurnWait, time.Since(began))
+				}()
+			}
+			time.Sleep(payments.TurnWait + time.Millisecond)
+		})
+	})
+
+	t.Run("WhileItsRequestLasts", func(t *testing.T) {
+		t.Parallel()
+		line(t, func(t *testing.T, turns payments.RefundTurns) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			for range 2 {
+				wait, leave, _ := turns.Enter("pay_a")
+				go func() {
+					defer leave()
+					require.ErrorIs(t, wait(ctx, func() error { return payments.ErrRefundInFlight }), payments.ErrRefundInFlight)
+				}()
+			}
+			<-ctx.Done()
+		})
+	})
+
+	t.Run("AndAnErrorEndsTheWait", func(t *testing.T) {
+		t.Parallel()
+		line(t, func(t *testing.T, turns payments.RefundTurns) {
+			wait, leave, _ := turns.Enter("pay_a")
+			defer leave()
+			failed := errors.New("the database is away")
+			require.ErrorIs(t, wait(t.Context(), func() error { return failed }), failed)
+		})
+	})
+}
+
+// TestBurstOfRefundsOfOnePayment: as many as may wait are begun, and hold no connection meanwhile. The others are
+// refused, and nothing of them is recorded.
+func TestBurstOfRefundsOfOnePayment(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	api := w.Local(world.LongTimeouts("one"))
+	payment := api.Pay("k", api.Order(), visa).ID()
+	hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
+	send := func(key string) <-chan world.Answer {
+		return world.Async(func() world.Answer {
+			return api.Post("/v1/payments/"+payment+"/refunds", key, `{"amount":1}`)
+		})
+	}
+	first := send("first")
+	world.WaitHeld(w, hold)
+	const more = 8
+	answers := make(chan world.Answer)
+	for i := range payments.RefundsMax - 1 + more {
+		go func() { answers <- <-send(fmt.Sprint("burst-", i)) }()
+	}
+	for range more {
+		a := <-answers
+		require.Equal(t, http.StatusTooManyRequests, a.Status, a)
+		require.Equal(t, "1", a.Header.Get("Retry-After"))
+	}
+	recorded := func() int { return w.Count(`SELECT count(*) FROM idempotency_keys WHERE operation = 'create_refund'`) }
+	w.Until("the others are recorded", func() bool { return recorded() == payments.RefundsMax })
+	most := int32(0)
+	for range 200 {
+		most = max(most, api.Pool.Stat().InUse)
+		time.Sleep(time.Millisecond)
+	}
+	require.LessOrEqual(t, most, int32(1))
+	hold.Release()
+	require.Equal(t, http.StatusCreated, (<-first).Status)
+	for range payments.RefundsMax - 1 {
+		a := <-answers
+		require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.Status, a)
+	}
+	require.Equal(t, payments.RefundsMax, recorded())
+}
