@@ -123,7 +123,7 @@ func (q *Queries) FeedIsBehind(ctx context.Context, tenantID string) (bool, erro
 }
 
 const FeedList = `-- name: FeedList :many
-SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at
+SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at, position::bigint AS position
 FROM outbox_events
 WHERE tenant_id = $1 AND position > $2::bigint
 ORDER BY position LIMIT $3
@@ -143,6 +143,7 @@ type FeedListRow struct {
 	Data        []byte
 	Traceparent *string
 	CreatedAt   time.Time
+	Position    int64
 }
 
 func (q *Queries) FeedList(ctx context.Context, arg FeedListParams) ([]FeedListRow, error) {
@@ -162,6 +163,7 @@ func (q *Queries) FeedList(ctx context.Context, arg FeedListParams) ([]FeedListR
 			&i.Data,
 			&i.Traceparent,
 			&i.CreatedAt,
+			&i.Position,
 		); err != nil {
 			return nil, err
 		}

@@ -58,7 +58,7 @@ WHERE c.position >= coalesce((SELECT f.removed_through FROM event_feeds f WHERE 
 LIMIT 1;
 
 -- name: FeedList :many
-SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at
+SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at, position::bigint AS position
 FROM outbox_events
 WHERE tenant_id = @tenant_id AND position > @after_position::bigint
 ORDER BY position LIMIT @limit_rows;

@@ -23,7 +23,8 @@ import (
 // Clients without a valid API key are told apart by network, and have a small share always.
 //
 // What costs the least is rate-limited, too: a client that sends its next request when it has its refusal would else keep
-// the processors busy with refusals.
+// the processors busy with refusals. Even that a queue is full is said late, because a client with more connections than
+// a queue has room for would have no other limit. And a read costs as much as its response is long.
 //
 // A slot is held while a request needs a processor or the database, and not while its client sends or reads slowly, while
 // it waits for another request with its key, nor during the calls of its work. What the work asks of the database goes
@@ -34,6 +35,7 @@ const (
 	activeFor      = 30 * time.Second // A tenant is active for so long after a request, or for up to twice that.
 	queueMax       = 2048             // requests in one queue
 	queuedTotalMax = 8192             // requests of all tenants, and as many again of clients without a valid key
+	fullAfter      = 2 * time.Second  // how late a client is told that a queue is full
 )
 
 // class is what a slot is needed for. Each client has a queue for each.
@@ -54,6 +56,10 @@ const (
 // largeBody is a body that takes longer to read than to look its key up.
 const largeBody = 4 << 10
 
+// readKiB is how much a tenant may read per second and processor, in KiB, while others are active. A page of large orders,
+// 1 MiB, takes the processors of the service and of the database some 30 ms.
+const readKiB = 8 << 10
+
 // classLimits are the limits of one client in a class.
 type classLimits struct {
 	alone int // slots while no other tenant is active
@@ -62,6 +68,7 @@ type classLimits struct {
 
 	rate  rate.Limit // of requests per second; 0: no limit. A tenant has one only while others are active.
 	burst int
+	kib   bool // A request counts as one more for each KiB of its response.
 }
 
 func (l classLimits) slots(active int) int {
@@ -79,7 +86,8 @@ func admissionLimits(connections, processors int) [classes]classLimits {
 		classKeyed: {alone: 1024, total: 32, least: 8}, // Look-ups are sent in batches, so many at a time are good.
 		classLargeBody: {alone: 4 * processors, total: processors, least: half,
 			rate: rate.Limit(25 * processors), burst: 16 * processors},
-		classRead: {alone: connections, total: max(2, connections), least: max(1, connections/6)},
+		classRead: {alone: connections, total: max(2, connections), least: max(1, connections/6),
+			rate: rate.Limit(readKiB * processors), burst: readKiB, kib: true},
 		// Half, so that a tenant which reads and writes as much as it can leaves a quarter to another.
 		classWrite:    {alone: connections, total: max(2, connections/2), least: max(1, connections/12)},
 		classRefusal:  {alone: half, total: half, least: half, rate: 500, burst: 500},
@@ -152,8 +160,15 @@ var (
 // acquire waits for a slot, which must be released.
 func (a *admission) acquire(ctx context.Context, id clientID, class class) (slot, error) {
 	s, admitted, err := a.enqueue(id, class)
-	if admitted == nil || err != nil {
-		return s, err
+	if err != nil {
+		select {
+		case <-time.After(fullAfter):
+		case <-ctx.Done():
+		}
+		return slot{}, err
+	}
+	if admitted == nil {
+		return s, nil
 	}
 	select {
 	case <-admitted:
@@ -202,11 +217,10 @@ func (a *admission) enqueue(id clientID, class class) (_ slot, admitted chan str
 
 // take takes a slot if the limits allow it. If only the rate limit does not, it returns how long until it will.
 func (a *admission) take(q *queue, class class) (ok bool, wait time.Duration) {
-	limits, active := &a.limits[class], max(a.active, a.activeBefore)
-	if q.inUse >= limits.slots(active) {
+	if q.inUse >= a.limits[class].slots(a.activeTenants()) {
 		return false, 0
 	}
-	if q.rate != nil && (active > 1 || !q.ofTenant) {
+	if a.paced(q) {
 		reservation := q.rate.Reserve()
 		if wait = reservation.Delay(); wait > 0 {
 			reservation.Cancel()
@@ -216,6 +230,13 @@ func (a *admission) take(q *queue, class class) (ok bool, wait time.Duration) {
 	q.inUse++
 	return true, 0
 }
+
+// paced reports whether the rate limit holds now.
+func (a *admission) paced(q *queue) bool {
+	return q.rate != nil && (a.activeTenants() > 1 || !q.ofTenant)
+}
+
+func (a *admission) activeTenants() int { return max(a.active, a.activeBefore) }
 
 // dispatch gives slots to the requests that wait, as many as the limits allow: several, if the tenant's share has grown.
 // After it the next call comes with the release of a slot, or from a timer.
@@ -308,6 +329,22 @@ func (s *slot) release() {
 	defer a.mu.Unlock()
 	q.inUse--
 	a.dispatch(q, s.class)
+}
+
+// sent counts a response of so many bytes. Its client has it at once; the next ones wait until the rate allows for it.
+func (s *slot) sent(bytes int) {
+	if s.client == nil || !s.admission.limits[s.class].kib {
+		return
+	}
+	a, q := s.admission, &s.client.queues[s.class]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.paced(q) {
+		return
+	}
+	for kib := bytes >> 10; kib > 0; kib -= q.rate.Burst() {
+		q.rate.ReserveN(time.Now(), min(kib, q.rate.Burst()))
+	}
 }
 
 // admit waits until the request has a slot of the class, which replaces the one that it holds. It is released with the

@@ -282,6 +282,7 @@ func write(w http.ResponseWriter, a idempotency.Answer) {
 	}
 	if n := cap(a.Body); n > unreadCounted {
 		if seen, ok := w.(*statusWriter); ok && seen.visit.tenant.id != "" {
+			seen.visit.slot.sent(len(a.Body))
 			seen.unread.add(seen.visit.tenant.id, n)
 			defer seen.unread.add(seen.visit.tenant.id, -n)
 		}

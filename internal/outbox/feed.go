@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -27,7 +26,7 @@ type Feed struct {
 func NewFeed(pool *postgres.Pool, render Render) *Feed { return &Feed{pool: pool, render: render} }
 
 // List returns up to limit events that follow the event named by after, from
-// the oldest that is still kept if after is empty. What was committed before
+// the oldest that is still kept if after is empty. Of large ones it returns fewer. What was committed before
 // the call is in the list, whether or not a relay or a broker is there.
 func (f *Feed) List(
 	ctx context.Context, tenantID, after string, limit int,
@@ -39,11 +38,11 @@ func (f *Feed) List(
 		if err != nil {
 			return nil, false, fmt.Errorf("look for events without a position in the feed of %s: %w", tenantID, err)
 		}
-		events, damaged, err := f.page(ctx, tenantID, after, limit+1)
+		events, ended, err := f.page(ctx, tenantID, after, limit+1)
 		switch {
 		case err != nil && (!behind || !errors.Is(err, ErrUnknownCursor)):
 			return nil, false, err
-		case damaged: // The next page says which event.
+		case ended:
 			return events, true, nil
 		case len(events) > limit:
 			return events[:limit], true, nil
@@ -58,56 +57,84 @@ func (f *Feed) List(
 	}
 }
 
-// page reads events. Damaged: it ends before one that cannot be rendered, because a reader that was given what follows
-// would never see that one once its row is repaired. It does not begin with one.
+// An event may have 110 KB, so they are read a few at a time, until they are many bytes.
+const (
+	eventsAtOnce   = 21 // one statement for a page of the usual size
+	eventsBytesMax = 1 << 20
+)
+
+// page reads events. Ended: there are more, and it ends early, because these are many bytes, or before one that cannot be
+// rendered: a reader that was given what follows would never see that one once its row is repaired. It does not begin
+// with one.
 func (f *Feed) page(
 	ctx context.Context, tenantID, after string, limit int,
-) (events []Envelope, damaged bool, err error) {
-	position := int64(0)
-	if after != "" {
-		aggregateID, version, ok := parseEventID(after)
-		if !ok {
-			return nil, false, ErrUnknownCursor
-		}
-		position, err = f.pool.FeedCursor(
-			ctx, db.FeedCursorParams{TenantID: tenantID, AggregateID: aggregateID, Version: version, EventID: after},
-		)
-		if errors.Is(err, postgres.ErrNoRows) {
-			return nil, false, ErrUnknownCursor
-		}
-		if err != nil {
-			return nil, false, fmt.Errorf("find event %s in the feed: %w", after, err)
-		}
-	}
-	rows, err := f.pool.FeedList(
-		ctx, db.FeedListParams{TenantID: tenantID, AfterPosition: position,
-			LimitRows: int32(limit)}, //nolint:gosec // at most 101
-	)
+) (events []Envelope, ended bool, err error) {
+	position, err := f.position(ctx, tenantID, after)
 	if err != nil {
-		return nil, false, fmt.Errorf("list events: %w", err)
+		return nil, false, err
 	}
-	events = make([]Envelope, len(rows))
-	for i, row := range rows {
-		events[i] = EnvelopeOf(
-			db.OutboxLeaseRow{
-				TenantID: row.TenantID, AggregateID: row.AggregateID, Version: row.Version, Type: row.Type,
-				Data: row.Data, Traceparent: row.Traceparent, CreatedAt: row.CreatedAt,
-			},
+	for bytes := 0; ; {
+		n := min(limit-len(events), eventsAtOnce)
+		rows, err := f.pool.FeedList(
+			ctx, db.FeedListParams{TenantID: tenantID, AfterPosition: position,
+				LimitRows: int32(n)}, //nolint:gosec // at most 21
 		)
-	}
-	if f.render != nil {
-		if err := f.render(ctx, f.pool, events); err != nil {
-			return nil, false, err
+		if err != nil {
+			return nil, false, fmt.Errorf("list events: %w", err)
+		}
+		read := make([]Envelope, len(rows))
+		for i, row := range rows {
+			position = row.Position
+			read[i] = EnvelopeOf(
+				db.OutboxLeaseRow{
+					TenantID: row.TenantID, AggregateID: row.AggregateID, Version: row.Version, Type: row.Type,
+					Data: row.Data, Traceparent: row.Traceparent, CreatedAt: row.CreatedAt,
+				},
+			)
+		}
+		if f.render != nil {
+			if err := f.render(ctx, f.pool, read); err != nil {
+				return nil, false, err
+			}
+		}
+		for _, e := range read {
+			switch {
+			case e.Data == nil && len(events) == 0:
+				return nil, false, fmt.Errorf("event %s cannot be rendered: its payment or order cannot be read", e.ID)
+			case e.Data == nil: // The next page says which event.
+				return events, true, nil
+			}
+			events = append(events, e)
+			bytes += len(e.Data)
+		}
+		switch {
+		case len(read) < n || len(events) == limit:
+			return events, false, nil
+		case bytes > eventsBytesMax:
+			return events[:len(events)-1], true, nil // The last one shows that there are more.
 		}
 	}
-	switch i := slices.IndexFunc(events, func(e Envelope) bool { return e.Data == nil }); i {
-	case -1:
-		return events, false, nil
-	case 0:
-		return nil, false, fmt.Errorf("event %s cannot be rendered: its payment or order cannot be read", events[0].ID)
-	default:
-		return events[:i], true, nil
+}
+
+// position is the position in the feed of the event with this id; empty: before the first one.
+func (f *Feed) position(ctx context.Context, tenantID, eventID string) (int64, error) {
+	if eventID == "" {
+		return 0, nil
 	}
+	aggregateID, version, ok := parseEventID(eventID)
+	if !ok {
+		return 0, ErrUnknownCursor
+	}
+	position, err := f.pool.FeedCursor(
+		ctx, db.FeedCursorParams{TenantID: tenantID, AggregateID: aggregateID, Version: version, EventID: eventID},
+	)
+	if errors.Is(err, postgres.ErrNoRows) {
+		return 0, ErrUnknownCursor
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find event %s in the feed: %w", eventID, err)
+	}
+	return position, nil
 }
 
 // parseEventID is the inverse of EventID.

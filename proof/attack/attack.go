@@ -25,9 +25,11 @@ var attacks = []attack{
 	operatorWithoutToken, operatorFromAnotherSite, scriptsInText,
 	slowClients,
 	floodOfWrongKeys, floodOfReads, floodOfReplays, floodOfNewWork, floodOfInvalidBodies, floodOfRefusals,
-	floodOfMistakes, floodOfBadQueries, floodOfLargeOrders, floodOfCheckouts, floodOfRefunds, floodOfResumes,
+	floodOfMistakes, floodOfBadQueries, floodOfLargeOrders, floodOfLargeLists, floodOfCheckouts, floodOfRefunds, floodOfResumes,
 	floodOfStock, floodOfStockMistakes, floodOfWaiters,
-	floodOfUnsignedWebhooks, floodOfHeldWebhooks, floodOfProbes, floodOfPages, floodOfPayments, memory, unfinishedHeaders, unreadAnswers,
+	floodOfUnsignedWebhooks, floodOfHeldWebhooks, floodOfProbes, floodOfPages, floodOfPayments,
+	floodOfStrangers, floodOfManyProbes, floodOfManyPages, floodOfConnections,
+	memory, unfinishedHeaders, unreadAnswers,
 	readOnlyServer, connectionSlots, fullDisk, stolenConnection,
 	secretsInOutputs, signedOutSession, escapesInTerminal,
 	foreignProfiles, guessedTokens, // last: they use up the tries of the address from which the others sign in

@@ -14,6 +14,9 @@ import (
 const (
 	floodConnections = 1000
 	floodWaiters     = 2000
+	floodMany        = 4000 // connections, more than a queue has room for
+	floodReaders     = 100
+	floodPages       = 100 // large orders
 	floodTime        = 2 * time.Second
 	floodTimeLong    = 20 * time.Second
 	floodPayers      = 300
@@ -122,6 +125,19 @@ var (
 		floodConnections, func(_ context.Context, s *site) ([]string, error) {
 			return []string{raw("POST", "/v1/orders", s.attacker.key, random, largeOrder())}, nil
 		})
+	floodOfLargeLists = floodOf("large lists", "a tenant", "%d connections that list a hundred orders of 110 KB, and their events",
+		floodReaders, func(ctx context.Context, s *site) ([]string, error) {
+			for i := range floodPages {
+				_, err := s.attacker.inTime(ctx, http.StatusCreated, "POST", "/v1/orders", fmt.Sprint("flood-of-large-lists-", i), largeOrder())
+				if err != nil {
+					return nil, err
+				}
+			}
+			return []string{
+				raw("GET", "/v1/orders?limit=100", s.attacker.key, "", ""),
+				raw("GET", "/v1/events?limit=100", s.attacker.key, "", ""),
+			}, nil
+		})
 	floodOfCheckouts = floodOf("checkouts", "a tenant", "%d connections that make checkouts", floodConnections,
 		func(ctx context.Context, s *site) ([]string, error) {
 			_, err := s.attacker.inTime(ctx, http.StatusOK, "PUT", "/v1/stock/flood", "", `{"available":1000000}`)
@@ -195,6 +211,28 @@ var (
 	floodOfProbes = floodOf("probes", "anybody", "%d connections that ask whether the process is ready", floodConnections,
 		func(_ context.Context, _ *site) ([]string, error) {
 			return []string{raw("GET", "/readyz", "", "", "")}, nil
+		})
+	floodOfStrangers = floodOf("strangers", "anybody",
+		"%d connections, which is more than a queue has room for, with a wrong key, with none, and with what is no HTTP", floodMany,
+		func(_ context.Context, s *site) ([]string, error) {
+			key := "payonce_" + strings.TrimPrefix(s.victim.id, "ten_") + "_" + random
+			return []string{
+				raw("GET", "/v1/payments", key, "", ""), raw("GET", "/v1/payments", "", "", ""), "GET\r\n\r\n",
+			}, nil
+		})
+	floodOfManyProbes = floodOf("more probes", "anybody", "%d connections that ask whether the process is alive or ready", floodMany,
+		func(_ context.Context, _ *site) ([]string, error) {
+			return []string{raw("GET", "/readyz", "", "", ""), raw("GET", "/healthz", "", "", "")}, nil
+		})
+	floodOfManyPages = floodOf("more pages", "anybody", "%d connections that read the OpenAPI document", floodMany,
+		func(_ context.Context, _ *site) ([]string, error) {
+			return []string{raw("GET", "/openapi.json", "", "", "")}, nil
+		})
+	floodOfConnections = floodOf("connections", "a tenant", "%d connections that repeat a finished order", floodMany,
+		func(ctx context.Context, s *site) ([]string, error) {
+			_, err := s.attacker.order(ctx, "flood-of-connections")
+			return []string{raw("POST", "/v1/orders", s.attacker.key, "flood-of-connections",
+				`{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`)}, err
 		})
 	floodOfPages = floodOf("pages", "anybody", "%d connections that read the OpenAPI document and pages that do not exist", floodConnections,
 		func(_ context.Context, _ *site) ([]string, error) {

@@ -52,16 +52,8 @@ var unreadAnswers = attack{
 	tries: fmt.Sprintf("%d connections that ask for a list of %d orders of 100 KB, and do not read it", unreadHolders, unreadOrders),
 	holds: growsByAtMost(unreadMore),
 	run: func(ctx context.Context, s *site) (string, error) {
-		var metadata, items []string
-		for i := range 20 {
-			metadata = append(metadata, fmt.Sprintf(`"%s%02d":%q`, strings.Repeat("<", 38), i, strings.Repeat("<", 500)))
-		}
-		for i := range 100 {
-			items = append(items, fmt.Sprintf(`{"sku":"%s%03d","quantity":1,"unit_amount":100}`, strings.Repeat("<", 61), i))
-		}
-		order := `{"currency":"usd","items":[` + strings.Join(items, ",") + `],"metadata":{` + strings.Join(metadata, ",") + `}}`
 		for i := range unreadOrders {
-			if _, err := s.attacker.must(ctx, http.StatusCreated, "POST", "/v1/orders", fmt.Sprint("unread-", i), order); err != nil {
+			if _, err := s.attacker.must(ctx, http.StatusCreated, "POST", "/v1/orders", fmt.Sprint("unread-", i), largeOrder()); err != nil {
 				return "", err
 			}
 		}
