@@ -35,7 +35,7 @@ const (
 	activeFor      = 30 * time.Second // A tenant is active for so long after a request, or for up to twice that.
 	queueMax       = 2048             // requests in one queue
 	queuedTotalMax = 8192             // requests of all tenants, and as many again of clients without a valid key
-	fullAfter      = 2 * time.Second  // how late a client is told that a queue is full
+	queueFullAfter = 2 * time.Second
 )
 
 // class is what a slot is needed for. Each client has a queue for each.
@@ -99,7 +99,8 @@ func admissionLimits(connections, processors int) [classes]classLimits {
 
 // admission gives slots to requests, to those of each client and class in the order of their arrival.
 type admission struct {
-	limits [classes]classLimits
+	limits    [classes]classLimits
+	fullAfter time.Duration // how late a client is told that a queue is full
 
 	mu              sync.Mutex
 	clients         map[clientID]*client
@@ -139,7 +140,7 @@ type slot struct {
 }
 
 func newAdmission(limits [classes]classLimits) *admission {
-	return &admission{limits: limits, clients: map[clientID]*client{}}
+	return &admission{limits: limits, fullAfter: queueFullAfter, clients: map[clientID]*client{}}
 }
 
 var (
@@ -162,7 +163,7 @@ func (a *admission) acquire(ctx context.Context, id clientID, class class) (slot
 	s, admitted, err := a.enqueue(id, class)
 	if err != nil {
 		select {
-		case <-time.After(fullAfter):
+		case <-time.After(a.fullAfter):
 		case <-ctx.Done():
 		}
 		return slot{}, err

@@ -175,6 +175,51 @@ func TestAdmission(t *testing.T) {
 		require.Equal(t, codeUnavailable, errOverloaded.code)
 	})
 
+	with("FullQueueIsSaidLate", classLimits{alone: 0}, func(t *testing.T, l loaded) {
+		for range queueMax {
+			_, _, err := l.enqueue(busy, classRead)
+			require.NoError(t, err)
+		}
+		began := time.Now()
+		_, err := l.acquire(t.Context(), busy, classRead)
+		require.ErrorIs(t, err, errTenantQueueFull)
+		require.Equal(t, queueFullAfter, time.Since(began))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = l.acquire(ctx, busy, classRead)
+		require.ErrorIs(t, err, errTenantQueueFull)
+		require.Equal(t, queueFullAfter+time.Second, time.Since(began), "its time is over before")
+	})
+
+	with("ReadCountsByItsBytes", classLimits{alone: 10, total: 10, rate: 1000, burst: 100, kib: true}, func(t *testing.T, l loaded) {
+		read := func(id clientID, kib int) (waited time.Duration) {
+			began := time.Now()
+			s, err := l.acquire(t.Context(), id, classRead)
+			require.NoError(t, err)
+			s.sent(kib<<10 + 1023)
+			s.release()
+			s.sent(1 << 20) // of a slot that is released
+			return time.Since(began)
+		}
+		require.Zero(t, read(busy, 1_000_000))
+		require.Zero(t, read(busy, 0), "it is alone")
+		require.Zero(t, read(other, 0))
+		require.Zero(t, read(busy, 550))
+		require.InDelta(t, 450*time.Millisecond, read(busy, 0), float64(5*time.Millisecond), "550 KiB less what it may have at once")
+		require.Zero(t, read(other, 0))
+	})
+
+	with("OtherResponsesCountByTheirNumber", classLimits{alone: 10, total: 10, rate: 1000, burst: 100}, func(t *testing.T, l loaded) {
+		began := time.Now()
+		for range 10 {
+			s, err := l.acquire(t.Context(), anonymous(1), classDocument)
+			require.NoError(t, err)
+			s.sent(1 << 20)
+			s.release()
+		}
+		require.Zero(t, time.Since(began))
+	})
+
 	with("TimedOutRequestLeavesTheQueue", classLimits{alone: 1}, func(t *testing.T, l loaded) {
 		s, err := l.acquire(t.Context(), busy, classRead)
 		require.NoError(t, err)
@@ -319,8 +364,9 @@ func (s testServer) knows(key string, t tenant) {
 	s.auth.known[sha256.Sum256([]byte(key))] = knownKey{tenant: t, until: time.Now().Add(time.Hour)}
 }
 
-// fillQueues fills all queues of a client.
+// fillQueues fills all queues of a client, which is told so at once.
 func (s testServer) fillQueues(id clientID) {
+	s.admission.fullAfter = 0
 	c := s.admission.client(id)
 	for i := range c.queues {
 		c.queues[i].inUse, c.queues[i].waiting = 1000, make([]chan struct{}, queueMax)

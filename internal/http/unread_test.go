@@ -83,6 +83,19 @@ func TestUnreadResponsesAreCounted(t *testing.T) {
 	require.Empty(t, u.tenants)
 }
 
+// TestResponsesCountByTheirBytes against the rate of reads, and before the slot is released.
+func TestResponsesCountByTheirBytes(t *testing.T) {
+	t.Parallel()
+	a := newAdmission([classes]classLimits{classRead: {alone: 1, total: 1, least: 1, rate: 0.001, burst: 100, kib: true}})
+	_, err := a.acquire(t.Context(), other, classRead)
+	require.NoError(t, err)
+	s, err := a.acquire(t.Context(), busy, classRead)
+	require.NoError(t, err)
+	w := &statusWriter{ResponseWriter: httptest.NewRecorder(), unread: newUnread(), visit: &visit{tenant: tenant{id: busy.tenant}, slot: s}}
+	write(w, idempotency.Answer{Status: http.StatusOK, Body: make([]byte, 50<<10)})
+	require.InDelta(t, 100-1-50, s.client.queues[classRead].rate.Tokens(), 0.5)
+}
+
 // writing calls during when the body is written.
 type writing struct {
 	http.ResponseWriter

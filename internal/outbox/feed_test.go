@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,6 +57,60 @@ func TestFeedRendersEventsWithoutData(t *testing.T) {
 	rendering = errAway
 	_, _, err = feed.List(t.Context(), tenant, "", 10)
 	require.ErrorIs(t, err, errAway)
+}
+
+// TestFeedOfLargeEvents: they are read a few at a time, and a page ends when it is many bytes. The pages together have
+// each event once.
+func TestFeedOfLargeEvents(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		bytes, limit int
+		pages        []int
+		renders      int
+	}{
+		"Small":      {10, 100, []int{50}, 3},
+		"SmallPages": {10, 20, []int{20, 20, 10}, 3},
+		"Exact":      {10, 50, []int{50}, 3},
+		"Large":      {60_000, 100, []int{20, 20, 10}, 3},
+		"LargePages": {60_000, 20, []int{20, 20, 10}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := dbtest.New(t)
+			var want []string
+			for i := range int64(50) {
+				e := event("ord_1", i+1)
+				e.Data = nil
+				appendEvents(t, pool, e)
+				want = append(want, outbox.EventID(e.AggregateID, e.Version))
+			}
+			renders := 0
+			feed := outbox.NewFeed(pool, func(_ context.Context, _ *postgres.Pool, events []outbox.Envelope) error {
+				renders++
+				for i := range events {
+					events[i].Data = fmt.Appendf(nil, `"%s"`, strings.Repeat("x", c.bytes))
+				}
+				return nil
+			})
+			_, _, err := feed.List(t.Context(), tenant, "", 1) // which gives all of them their positions
+			require.NoError(t, err)
+			renders = 0
+			var pages []int
+			var listed []string
+			for after, more := "", true; more; after = listed[len(listed)-1] {
+				var events []outbox.Envelope
+				events, more, err = feed.List(t.Context(), tenant, after, c.limit)
+				require.NoError(t, err)
+				for _, e := range events {
+					listed = append(listed, e.ID)
+				}
+				pages = append(pages, len(events))
+			}
+			require.Equal(t, want, listed)
+			require.Equal(t, c.pages, pages)
+			require.Equal(t, c.renders, renders)
+		})
+	}
 }
 
 // TestFeedEndsBeforeAnEventWithoutData, and does not begin with one.

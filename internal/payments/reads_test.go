@@ -2,11 +2,13 @@ package payments_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/world"
 )
@@ -56,4 +58,48 @@ func TestReadsBesideAnUnreadableRow(t *testing.T) {
 		}
 		require.Equal(t, want, a.Status, "%s", a.Body)
 	}
+}
+
+// TestListsOfLargeOrders: they are read a few at a time, and a page ends when it is many bytes. The pages together have
+// each order once.
+func TestListsOfLargeOrders(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	var newestFirst []string
+	for range 50 {
+		newestFirst = slices.Insert(newestFirst, 0, api.Order())
+	}
+	list := func(limit int) (pages []int, statements int) {
+		t.Helper()
+		var listed []string
+		proxy.Seen()
+		for after, more := "", true; more; after = listed[len(listed)-1] {
+			var orders []payments.Order
+			var err error
+			orders, more, err = api.Payments.ListOrders(t.Context(), w.Tenant.ID, after, limit)
+			require.NoError(t, err)
+			for _, o := range orders {
+				listed = append(listed, o.ID)
+			}
+			pages = append(pages, len(orders))
+		}
+		require.Equal(t, newestFirst, listed)
+		return pages, strings.Count(seen(proxy), "OrderList")
+	}
+	pages, statements := list(100)
+	require.Equal(t, []int{50}, pages)
+	require.Equal(t, 3, statements)
+	pages, statements = list(20)
+	require.Equal(t, []int{20, 20, 10}, pages)
+	require.Equal(t, 3, statements)
+	pages, _ = list(50)
+	require.Equal(t, []int{50}, pages)
+
+	w.Exec(dbtest.WithoutRules)
+	w.Exec(`UPDATE orders SET metadata = jsonb_build_object('a', repeat('x', 30000)), items = jsonb_build_array(jsonb_build_object('sku', repeat('x', 30000)))`)
+	pages, statements = list(100)
+	require.Equal(t, []int{20, 20, 10}, pages, "a page has at most 21 orders more than a MiB")
+	require.Equal(t, 3, statements)
+	pages, _ = list(20)
+	require.Equal(t, []int{20, 20, 10}, pages)
 }

@@ -86,8 +86,8 @@ func TestQueriesOfTheFeed(t *testing.T) {
 			no row`},
 		{rule: "ReadsInOrder", query: q.FeedList,
 			with: db.FeedListParams{TenantID: tenant, AfterPosition: 4, LimitRows: 2}, want: `
-			row AggregateID=b Version=1 Type=order.created Data={} CreatedAt=-9h
-			row AggregateID=a Version=3 Type=order.created Data={} CreatedAt=-9h`},
+			row AggregateID=b Version=1 Type=order.created Data={} CreatedAt=-9h Position=5
+			row AggregateID=a Version=3 Type=order.created Data={} CreatedAt=-9h Position=6`},
 		{rule: "TakesTheOneDueLongest", query: q.FeedDue, with: []string{}, want: `
 			returns acme
 			locks event_feeds/twin`},
