@@ -17,6 +17,9 @@ type RefundTurns struct{ *refundTurns }
 // NewRefundTurns returns lines without refunds.
 func NewRefundTurns() RefundTurns { return RefundTurns{newRefundTurns()} }
 
+// TurnsOf returns the lines of a service's refunds.
+func TurnsOf(s *Service) RefundTurns { return RefundTurns{s.turns} }
+
 // Enter is a refund that joins the line of a payment. Not ok: it is full.
 func (t RefundTurns) Enter(payment string) (wait func(context.Context, func() error) error, leave func(), ok bool) {
 	key := paymentKey{"ten_a", payment}

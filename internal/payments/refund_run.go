@@ -46,7 +46,7 @@ func (s *Service) recordRefundAttempt(
 // noOtherRefund is errRefundInFlight while another refund of the payment is being sent to Stripe.
 func (s *Service) noOtherRefund(ctx context.Context, q *db.Queries, row db.Refund) error {
 	busy, err := s.otherRefundInFlight(ctx, q, row)
-	if err == nil && busy {
+	if busy {
 		return errRefundInFlight
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
@@ -99,6 +100,27 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 		})
 	})
 
+	t.Run("AsLongAsSomebodyIsInIt", func(t *testing.T) {
+		t.Parallel()
+		line(t, func(t *testing.T, turns payments.RefundTurns) {
+			var leaves []func()
+			for range payments.RefundsMax {
+				_, leave, ok := turns.Enter("pay_a")
+				require.True(t, ok)
+				leaves = append(leaves, leave)
+			}
+			leaves[0]()
+			_, leave, ok := turns.Enter("pay_a")
+			require.True(t, ok, "one has left")
+			leaves[0] = leave
+			_, _, ok = turns.Enter("pay_a")
+			require.False(t, ok, "the others have not, and a second line would ask beside them")
+			for _, leave := range leaves {
+				leave()
+			}
+		})
+	})
+
 	t.Run("ForAWhile", func(t *testing.T) {
 		t.Parallel()
 		line(t, func(t *testing.T, turns payments.RefundTurns) {
@@ -142,13 +164,40 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 	})
 }
 
+// TestRefundThatIsOverLeavesItsLine: else a payment whose refunds end, or are refused, could have no more of them in the
+// end, and one that does not exist would be remembered for ever.
+func TestRefundThatIsOverLeavesItsLine(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
+	payment := api.Pay("k", api.Order(), visa).ID()
+	for name, of := range map[string]struct {
+		payment, body string
+		status        int
+	}{
+		"Made":               {payment, `{"amount":300}`, http.StatusCreated},
+		"MoreThanIsLeft":     {payment, `{"amount":99999999}`, http.StatusConflict},
+		"OfAnUnknownPayment": {ids.Keyed(ids.Payment, w.Tenant.ID, "unknown"), `{"amount":300}`, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := api.Post("/v1/payments/"+of.payment+"/refunds", name, of.body)
+			require.Equal(t, of.status, a.Status, a)
+			require.Zero(t, payments.TurnsOf(api.Payments).Lines())
+		})
+	}
+}
+
 // TestBurstOfRefundsOfOnePayment: as many as may wait are begun, and hold no connection meanwhile. The others are
-// refused, and nothing of them is recorded.
+// refused, and nothing of them is recorded. One that another process has begun does not wait here either, and is tried
+// again later.
 func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LongTimeouts("one"))
 	payment := api.Pay("k", api.Order(), visa).ID()
+	w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.RateLimited, Times: -1})
+	require.Equal(t, http.StatusAccepted, refund(w.Local(world.LocalOptions{}), "elsewhere", payment).Status)
+	w.Sim.ClearFaults()
 	hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
 	send := func(key string) <-chan world.Answer {
 		return world.Async(func() world.Answer {
@@ -168,7 +217,12 @@ func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 		require.Equal(t, "1", a.Header.Get("Retry-After"))
 	}
 	recorded := func() int { return w.Count(`SELECT count(*) FROM idempotency_keys WHERE operation = 'create_refund'`) }
-	w.Until("the others are recorded", func() bool { return recorded() == payments.RefundsMax })
+	w.Until("the others are recorded", func() bool { return recorded() == payments.RefundsMax+1 })
+	began := time.Now()
+	a := refund(api, "elsewhere", payment)
+	require.Equal(t, http.StatusAccepted, a.Status, a)
+	require.Less(t, time.Since(began), payments.TurnWait)
+	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'elsewhere'`), "another refund")
 	most := int32(0)
 	for range 200 {
 		most = max(most, api.Pool.Stat().InUse)
@@ -181,5 +235,6 @@ func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 		a := <-answers
 		require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.Status, a)
 	}
-	require.Equal(t, payments.RefundsMax, recorded())
+	require.Equal(t, payments.RefundsMax+1, recorded())
+	require.Zero(t, payments.TurnsOf(api.Payments).Lines(), "nobody waits any more")
 }
