@@ -199,6 +199,7 @@ func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, refund(w.Local(world.LocalOptions{}), "elsewhere", payment).Status)
 	w.Sim.ClearFaults()
 	hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
+	t.Cleanup(hold.Release) // a test that fails must not wait for it
 	send := func(key string) <-chan world.Answer {
 		return world.Async(func() world.Answer {
 			return api.Post("/v1/payments/"+payment+"/refunds", key, `{"amount":1}`)
