@@ -35,6 +35,7 @@ const (
 	activeFor      = 30 * time.Second // A tenant is active for so long after a request, or for up to twice that.
 	queueMax       = 2048             // requests in one queue
 	queuedTotalMax = 8192             // requests of all tenants, and as many again of clients without a valid key
+	queuedLeast    = 256              // requests of each tenant, even if those of all are more than queuedTotalMax
 	queueFullAfter = 2 * time.Second
 )
 
@@ -119,6 +120,7 @@ type clientID struct {
 
 type client struct {
 	period int64 // of its last request
+	queued int   // requests in its queues
 	queues [classes]queue
 }
 
@@ -127,7 +129,8 @@ type queue struct {
 	inUse    int // slots
 	ofTenant bool
 	waiting  []chan struct{} // one for each request, closed when it has a slot
-	queued   *int            // of the admission: the requests of all such clients that wait
+	begun    int             // how many of them, the first ones, are of work that was begun
+	queued   [2]*int         // the requests of the client that wait, and those of all such clients
 	rate     *rate.Limiter   // nil: no limit
 	timerSet bool            // a timer will dispatch
 }
@@ -160,7 +163,17 @@ var (
 
 // acquire waits for a slot, which must be released.
 func (a *admission) acquire(ctx context.Context, id clientID, class class) (slot, error) {
-	s, admitted, err := a.enqueue(id, class)
+	return a.await(ctx, id, class, false)
+}
+
+// acquireBegun is acquire for work that was begun. It waits before what is not begun yet, and however full the queue is:
+// it was let in, and is bounded by that.
+func (a *admission) acquireBegun(ctx context.Context, id clientID, class class) (slot, error) {
+	return a.await(ctx, id, class, true)
+}
+
+func (a *admission) await(ctx context.Context, id clientID, class class, begun bool) (slot, error) {
+	s, admitted, err := a.enqueue(id, class, begun)
 	if err != nil {
 		select {
 		case <-time.After(a.fullAfter):
@@ -180,8 +193,7 @@ func (a *admission) acquire(ctx context.Context, id clientID, class class) (slot
 	defer a.mu.Unlock()
 	q := &s.client.queues[class]
 	if i := slices.Index(q.waiting, admitted); i >= 0 {
-		q.waiting = slices.Delete(q.waiting, i, i+1)
-		*q.queued--
+		q.remove(i)
 		if id.tenant == "" {
 			return slot{}, errAnonymousQueueFull
 		}
@@ -191,7 +203,7 @@ func (a *admission) acquire(ctx context.Context, id clientID, class class) (slot
 }
 
 // enqueue takes a slot at once, or joins the queue for it: then admitted is not nil, and is closed with the slot.
-func (a *admission) enqueue(id clientID, class class) (_ slot, admitted chan struct{}, err error) {
+func (a *admission) enqueue(id clientID, class class, begun bool) (_ slot, admitted chan struct{}, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.client(id)
@@ -201,17 +213,17 @@ func (a *admission) enqueue(id clientID, class class) (_ slot, admitted chan str
 			return slot{a, c, class}, nil, nil
 		}
 	}
-	switch full, allFull := len(q.waiting) >= queueMax, *q.queued >= queuedTotalMax; {
+	switch full, allFull := len(q.waiting) >= queueMax, *q.queued[1] >= queuedTotalMax; {
+	case begun:
 	case (full || allFull) && id.tenant == "":
 		return slot{}, nil, errAnonymousQueueFull
 	case full:
 		return slot{}, nil, errTenantQueueFull
-	case allFull:
+	case allFull && c.queued >= queuedLeast:
 		return slot{}, nil, errOverloaded
 	}
 	admitted = make(chan struct{})
-	q.waiting = append(q.waiting, admitted)
-	*q.queued++
+	q.add(admitted, begun)
 	a.dispatch(q, class)
 	return slot{a, c, class}, admitted, nil
 }
@@ -257,8 +269,29 @@ func (a *admission) dispatch(q *queue, class class) {
 			return
 		}
 		close(q.waiting[0])
-		q.waiting = q.waiting[1:]
-		*q.queued--
+		q.remove(0)
+	}
+}
+
+func (q *queue) add(request chan struct{}, begun bool) {
+	if begun {
+		q.waiting = slices.Insert(q.waiting, q.begun, request)
+		q.begun++
+	} else {
+		q.waiting = append(q.waiting, request)
+	}
+	for _, n := range q.queued {
+		*n++
+	}
+}
+
+func (q *queue) remove(i int) {
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	if i < q.begun {
+		q.begun--
+	}
+	for _, n := range q.queued {
+		*n--
 	}
 }
 
@@ -285,9 +318,9 @@ func (a *admission) newClient(id clientID) *client {
 	c := &client{}
 	for i := range c.queues {
 		q := &c.queues[i]
-		q.queued, q.ofTenant = &a.queuedTenants, id.tenant != ""
+		q.queued, q.ofTenant = [2]*int{&c.queued, &a.queuedTenants}, id.tenant != ""
 		if !q.ofTenant {
-			q.queued = &a.queuedAnonymous
+			q.queued[1] = &a.queuedAnonymous
 		}
 		if limits := a.limits[i]; limits.rate > 0 {
 			q.rate = rate.NewLimiter(limits.rate, limits.burst)
@@ -378,15 +411,22 @@ func (s *Server) admitParsed(ctx context.Context, r *http.Request, class class, 
 	return err
 }
 
-// turns have the transactions and statements of a request's work wait for a slot each, while others of its tenant use as
-// many connections as its share. refuse is for work that is not begun yet: it is refused when the queue is full. What
-// was begun is bounded by that, and is left to the completer when its time is over.
-func (s *Server) turns(ctx context.Context, tenantID string, refuse bool) context.Context {
+// turnsToBegin have the transactions and statements that begin work wait for a slot each, while others of its tenant use
+// as many connections as its share. It is refused when the queue is full, and when it would begin later than it may:
+// with less time it would be cut off at Stripe.
+func (s *Server) turnsToBegin(ctx context.Context, tenantID string, noLaterThan time.Time) context.Context {
 	return postgres.WithTurns(ctx, func(ctx context.Context) (func(), error) {
+		ctx, cancel := context.WithDeadline(ctx, noLaterThan)
+		defer cancel()
 		taken, err := s.admission.acquire(ctx, clientID{tenant: tenantID}, classWrite)
-		if err != nil && !refuse {
-			err = errTenantQueueSlow
-		}
+		return taken.release, err
+	})
+}
+
+// turnsOfBegun are those of work that was begun. It is not refused, and is left to the completer when its time is over.
+func (s *Server) turnsOfBegun(ctx context.Context, tenantID string) context.Context {
+	return postgres.WithTurns(ctx, func(ctx context.Context) (func(), error) {
+		taken, err := s.admission.acquireBegun(ctx, clientID{tenant: tenantID}, classWrite)
 		return taken.release, err
 	})
 }

@@ -110,7 +110,7 @@ func TestAdmission(t *testing.T) {
 		time.Sleep(2 * activeFor)
 		late, n := l.send(anonymous(1), 1)
 		require.Equal(t, 1, n)
-		_, admitted, err := l.enqueue(busy, classRead)
+		_, admitted, err := l.enqueue(busy, classRead, false)
 		require.NoError(t, err)
 		synctest.Wait()
 		require.Len(t, slots, 8, "it is alone again: a network is no tenant")
@@ -132,11 +132,11 @@ func TestAdmission(t *testing.T) {
 	})
 
 	with("QueueIsFirstInFirstOut", classLimits{alone: 1}, func(t *testing.T, l loaded) {
-		first, _, err := l.enqueue(busy, classRead)
+		first, _, err := l.enqueue(busy, classRead, false)
 		require.NoError(t, err)
-		_, second, err := l.enqueue(busy, classRead)
+		_, second, err := l.enqueue(busy, classRead, false)
 		require.NoError(t, err)
-		_, third, err := l.enqueue(busy, classRead)
+		_, third, err := l.enqueue(busy, classRead, false)
 		require.NoError(t, err)
 		first.release()
 		first.release() // does nothing
@@ -154,7 +154,7 @@ func TestAdmission(t *testing.T) {
 	with("QueuesAreBounded", classLimits{alone: 0}, func(t *testing.T, l loaded) {
 		send := func(id clientID, n int) (err error) {
 			for range n {
-				_, _, err = l.enqueue(id, classRead)
+				_, _, err = l.enqueue(id, classRead, false)
 			}
 			return err
 		}
@@ -171,13 +171,14 @@ func TestAdmission(t *testing.T) {
 		for _, tenant := range []string{"a", "b", "c"} { // whose queues no anonymous client fills
 			require.NoError(t, send(clientID{tenant: tenant}, queueMax))
 		}
+		require.NoError(t, send(other, queuedLeast), "each tenant may have some")
 		require.ErrorIs(t, send(other, 1), errOverloaded)
 		require.Equal(t, codeUnavailable, errOverloaded.code)
 	})
 
 	with("FullQueueIsSaidLate", classLimits{alone: 0}, func(t *testing.T, l loaded) {
 		for range queueMax {
-			_, _, err := l.enqueue(busy, classRead)
+			_, _, err := l.enqueue(busy, classRead, false)
 			require.NoError(t, err)
 		}
 		began := time.Now()
@@ -189,6 +190,49 @@ func TestAdmission(t *testing.T) {
 		_, err = l.acquire(ctx, busy, classRead)
 		require.ErrorIs(t, err, errTenantQueueFull)
 		require.Equal(t, queueFullAfter+time.Second, time.Since(began), "its time is over before")
+	})
+
+	with("WhatWasBegunIsNotRefusedAndGoesFirst", classLimits{alone: 1}, func(t *testing.T, l loaded) {
+		held, err := l.acquire(t.Context(), busy, classWrite)
+		require.NoError(t, err)
+		order := make(chan string, 3*queueMax)
+		begun := func(name string) {
+			go func() {
+				s, err := l.acquireBegun(t.Context(), busy, classWrite)
+				if err == nil {
+					order <- name
+					s.release()
+				}
+			}()
+			synctest.Wait()
+		}
+		for range queueMax {
+			go func() {
+				if s, err := l.acquire(t.Context(), busy, classWrite); err == nil {
+					order <- "new"
+					s.release()
+				}
+			}()
+		}
+		synctest.Wait()
+		_, err = l.acquire(t.Context(), busy, classWrite)
+		require.ErrorIs(t, err, errTenantQueueFull)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*queueFullAfter)
+		defer cancel()
+		began := time.Now()
+		_, err = l.acquireBegun(ctx, busy, classWrite)
+		require.ErrorIs(t, err, errTenantQueueSlow)
+		require.Equal(t, 3*queueFullAfter, time.Since(began), "it waits for as long as it has")
+		begun("first")
+		begun("second")
+		held.release()
+		synctest.Wait()
+		require.Len(t, order, queueMax+2)
+		require.Equal(t, []string{"first", "second", "new"}, []string{<-order, <-order, <-order})
+		require.Zero(t, l.queuedTenants)
+		c := l.admission.client(busy)
+		require.Zero(t, c.queued)
+		require.Zero(t, c.queues[classWrite].begun)
 	})
 
 	with("ReadCountsByItsBytes", classLimits{alone: 10, total: 10, rate: 1000, burst: 100, kib: true}, func(t *testing.T, l loaded) {

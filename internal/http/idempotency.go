@@ -231,8 +231,11 @@ func (s *Server) timeLeft(began time.Time, wait time.Duration) (until time.Time,
 	if most := now.Add(s.o.Within); until.After(most) {
 		until = most
 	}
-	return until, until.Sub(now) > s.o.Within/workShare
+	return until, s.latestBegin(until).After(now)
 }
+
+// latestBegin is when work must have begun that must end until then.
+func (s *Server) latestBegin(until time.Time) time.Time { return until.Add(-s.o.Within / workShare) }
 
 // work claims a key that no process holds, and runs its operation. It continues if the
 // client disconnects: an operation that stops in the middle only makes the outcome
@@ -243,14 +246,15 @@ func (s *Server) work(
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 	defer cancel()
 	operation := s.o.Operations[r.Operation]
+	begin := s.turnsToBegin(ctx, r.TenantID, s.latestBegin(until))
 	var claim *idempotency.Claim
 	if found.State == idempotency.Waiting {
 		// Work that was started before counts as a read: a client that waits for its customer may poll with it.
 		if err = s.reads.take(r.TenantID); err == nil {
-			claim, err = s.o.Keys.TakeOver(s.turns(ctx, r.TenantID, true), r, found)
+			claim, err = s.o.Keys.TakeOver(begin, r, found)
 		}
 	} else if err = s.limits.take(r.TenantID); err == nil {
-		claim, answer, err = operation.Begin(s.turns(ctx, r.TenantID, true), r)
+		claim, answer, err = operation.Begin(begin, r)
 	}
 	if err != nil {
 		return answer, err
@@ -259,7 +263,7 @@ func (s *Server) work(
 	if claim == nil { // The operation has finished in its first transaction, as creating an order does.
 		return answer, nil
 	}
-	answer, err = operation.Run(s.turns(ctx, r.TenantID, false), claim)
+	answer, err = operation.Run(s.turnsOfBegun(ctx, r.TenantID), claim)
 	if err != nil && cutOff(err) {
 		claim.Log().Error("interrupted; the completer will finish it", "error", err.Error())
 		err = errInterrupted

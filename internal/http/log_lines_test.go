@@ -107,6 +107,7 @@ func TestRefusalsNameTheTenant(t *testing.T) {
 	require.Regexp(t, `msg=request .*status=429 .*tenant_id=ten_a`, out.Take())
 
 	s.admission.client(clientID{tenant: "ten_a"}).queues[classRead].waiting = make([]chan struct{}, 1)
+	s.admission.client(clientID{tenant: "ten_a"}).queued = queuedLeast
 	s.admission.queuedTenants = queuedTotalMax
 	require.Equal(t, http.StatusServiceUnavailable, s.status("GET", "/v1/orders", "payonce_a_b", ""))
 	log := out.Take()

@@ -60,7 +60,7 @@ func TestNetworks(t *testing.T) {
 			n, a := newNetworks(), newLoaded(t, classLimits{alone: 1})
 			for range 4 {
 				for i := range uint64(1 << 18) {
-					s, _, err := a.enqueue(clientID{network: n.of(address(i << 32))}, classRefusal)
+					s, _, err := a.enqueue(clientID{network: n.of(address(i << 32))}, classRefusal, false)
 					require.NoError(t, err)
 					s.release()
 				}

@@ -15,10 +15,11 @@ import (
 // no connection meanwhile, and no other tenant waits for it.
 func TestWritesHaveAShareOfTheConnections(t *testing.T) {
 	t.Parallel()
+	const within = 5 * time.Second
 	var server *httpapi.Server
 	b := setup(t, func(o *httpapi.Options) {
 		own := *o
-		own.Metrics = prometheus.NewRegistry()
+		own.Metrics, own.Within = prometheus.NewRegistry(), within
 		server = httpapi.NewServer(own)
 	})
 	b.handleWith(server)
@@ -68,6 +69,24 @@ func TestWritesHaveAShareOfTheConnections(t *testing.T) {
 		a := <-answers
 		require.NotContains(t, []int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, a.status, a.body)
 	}
+
+	// A request whose turn comes when there is little time left begins nothing.
+	free, waiting = server.HoldWrites(tenant)
+	late := make(chan answer, 1)
+	began := time.Now()
+	go func() {
+		a, err := b.try(t.Context(), "POST", "/v1/payments/"+paid.id()+"/refunds", `{"amount":1}`, "Idempotency-Key", "late")
+		if err != nil {
+			t.Error(err)
+		}
+		late <- a
+	}()
+	require.Eventually(t, func() bool { return waiting() == 1 }, 10*time.Second, time.Millisecond)
+	a := <-late
+	require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
+	require.Less(t, time.Since(began), within)
+	require.Equal(t, http.StatusNotFound, b.send("GET", "/v1/idempotency-keys/late", "").status, "nothing is begun")
+	free()
 
 	server.FillWrites(tenant)
 	full := b.send("POST", "/v1/orders", newOrder, "Idempotency-Key", "one-too-many")

@@ -78,6 +78,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 	s.knows(another, tenant{id: "ten_b"})
 	s.fillQueues(clientID{tenant: "ten_b"})
 	s.admission.client(clientID{tenant: "ten_b"}).queues[classRead].waiting = make([]chan struct{}, 1)
+	s.admission.client(clientID{tenant: "ten_b"}).queued = queuedLeast
 	s.admission.queuedTenants = queuedTotalMax
 	counts(reasonOverloaded, http.StatusServiceUnavailable, get(another))
 

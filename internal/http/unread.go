@@ -33,11 +33,12 @@ type unread struct {
 func newUnread() *unread { return &unread{tenants: map[string]int{}} }
 
 // room is nil if a response to the tenant may be made. The requests that are served at the same time may exceed the limit
-// by their responses; there are as many as the tenant has slots.
+// by their responses; there are as many as the tenant has slots. A tenant that has read everything is not refused for what
+// others have not, unless that is twice as much.
 func (u *unread) room(tenantID string, part int) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.tenants[tenantID] > (unreadMax-u.bytes)/part {
+	if has := u.tenants[tenantID]; has > max(0, unreadMax-u.bytes)/part || has == 0 && u.bytes > 2*unreadMax {
 		return errUnread
 	}
 	return nil

@@ -29,8 +29,14 @@ func TestUnreadResponsesAreBounded(t *testing.T) {
 	for i := range 1000 {
 		fill(string(rune('0' + i)))
 	}
-	require.LessOrEqual(t, u.bytes, unreadMax+1<<20)
-	require.Greater(t, u.bytes, unreadMax/2)
+	require.LessOrEqual(t, u.bytes, 2*unreadMax+1<<20)
+	require.Greater(t, u.bytes, unreadMax)
+	require.Error(t, u.room("ten_new", unreadReads), "there is an end")
+	const more = unreadMax / 2
+	u.add("ten_z", -more)
+	require.NoError(t, u.room("ten_new", unreadReads), "it has read everything, and others have not")
+	require.Error(t, u.room("ten_a", unreadPosts))
+	u.add("ten_z", more)
 	for tenantID, n := range u.tenants {
 		u.add(tenantID, -n)
 	}

@@ -97,6 +97,15 @@ func (f *Feed) page(
 				return nil, false, err
 			}
 		}
+		if len(events) > 0 {
+			// What follows may have been removed since the read before, by which these are no longer what comes next.
+			switch _, err := f.position(ctx, tenantID, events[len(events)-1].ID); {
+			case errors.Is(err, ErrUnknownCursor): // The next page says so.
+				return events, true, nil
+			case err != nil:
+				return nil, false, err
+			}
+		}
 		for _, e := range read {
 			switch {
 			case e.Data == nil && len(events) == 0:

@@ -113,6 +113,41 @@ func TestFeedOfLargeEvents(t *testing.T) {
 	}
 }
 
+// TestFeedSkipsNothingThatIsRemovedMeanwhile: a page is several statements, and the reaper may come between two of them.
+func TestFeedSkipsNothingThatIsRemovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	for i := range int64(100) {
+		e := event("ord_1", i+1)
+		e.Data = nil
+		appendEvents(t, pool, e)
+	}
+	render := func(_ context.Context, _ *postgres.Pool, events []outbox.Envelope) error {
+		for i := range events {
+			events[i].Data = []byte(`{}`)
+		}
+		return nil
+	}
+	drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{Render: render}))
+	exec(t, pool, "UPDATE outbox_events SET published_at = published_at - interval '2 hours' WHERE position <= 60")
+	exec(t, pool, "UPDATE event_feeds SET reap_at = '-infinity'")
+	reads := 0
+	feed := outbox.NewFeed(pool, func(ctx context.Context, pool *postgres.Pool, events []outbox.Envelope) error {
+		if reads++; reads == 1 {
+			n, err := outbox.NewReaper(pool, time.Hour).RunOnce(ctx)
+			require.NoError(t, err)
+			require.Equal(t, 60, n)
+		}
+		return render(ctx, pool, events)
+	})
+	events, more, err := feed.List(t.Context(), tenant, "", 100)
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Len(t, events, 21)
+	_, _, err = feed.List(t.Context(), tenant, events[20].ID, 100)
+	require.ErrorIs(t, err, outbox.ErrUnknownCursor, "the next page says that events are missing")
+}
+
 // TestFeedEndsBeforeAnEventWithoutData, and does not begin with one.
 func TestFeedEndsBeforeAnEventWithoutData(t *testing.T) {
 	t.Parallel()

@@ -83,7 +83,10 @@ func (l *refundLine) wait(ctx context.Context, take func() error) error {
 	busy := false
 	for pause := turnPause / 16; ; pause = min(2*pause, turnPause) {
 		err := take()
-		if busy && ctx.Err() != nil { // perhaps in the middle of a look, whose error says less than the look before it
+		switch {
+		case err == nil || errors.Is(err, idempotency.ErrLeaseLost):
+			return err
+		case busy && ctx.Err() != nil: // perhaps in the middle of a look, whose error says less than the look before it
 			return errRefundInFlight
 		}
 		if busy = errors.Is(err, errRefundInFlight); !busy {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/stripesim"
@@ -117,6 +118,28 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 			require.False(t, ok, "the others have not, and a second line would ask beside them")
 			for _, leave := range leaves {
 				leave()
+			}
+		})
+	})
+
+	t.Run("WhatWasRecordedInTheLastMomentCounts", func(t *testing.T) {
+		t.Parallel()
+		line(t, func(t *testing.T, turns payments.RefundTurns) {
+			for last, want := range map[error]error{
+				nil: nil, idempotency.ErrLeaseLost: idempotency.ErrLeaseLost, errors.New("cut off"): payments.ErrRefundInFlight, //nolint:err113 // any
+			} {
+				wait, leave, _ := turns.Enter("pay_a")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				err := wait(ctx, func() error {
+					time.Sleep(400 * time.Millisecond)
+					if ctx.Err() == nil {
+						return payments.ErrRefundInFlight
+					}
+					return last
+				})
+				cancel()
+				leave()
+				require.ErrorIs(t, err, want)
 			}
 		})
 	})

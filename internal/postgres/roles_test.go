@@ -310,6 +310,22 @@ func TestTemporaryTablesHideNothing(t *testing.T) {
 	requirePermissionDenied(t, err, "deploy/roles.sql takes the right to make them")
 }
 
+// TestFunctionsOfOthersStayAsTheyAre: a migration alters none of them, and does not fail for them.
+func TestFunctionsOfOthersStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	admin := connect(t, url)
+	_, err := admin.Exec(t.Context(), "CREATE FUNCTION report() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM payments'")
+	require.NoError(t, err)
+	for _, migrates := range []string{devpg.As(url, "payonce_owner"), url} {
+		_, err = openAs(t, migrates).Migrate(t.Context())
+		require.NoError(t, err)
+	}
+	var settings []string
+	require.NoError(t, admin.QueryRow(t.Context(), "SELECT proconfig FROM pg_proc WHERE proname = 'report'").Scan(&settings))
+	require.Empty(t, settings)
+}
+
 // TestScope: a statement sees and writes the rows of the tenants in its scope, whatever it asks for.
 func TestScope(t *testing.T) {
 	t.Parallel()
