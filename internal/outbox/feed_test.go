@@ -148,6 +148,21 @@ func TestFeedSkipsNothingThatIsRemovedMeanwhile(t *testing.T) {
 	require.ErrorIs(t, err, outbox.ErrUnknownCursor, "the next page says that events are missing")
 }
 
+// TestFeedFailsIfItIsNotKnownWhetherEventsWereRemoved between two statements of a page.
+func TestFeedFailsIfItIsNotKnownWhetherEventsWereRemoved(t *testing.T) {
+	t.Parallel()
+	pool, proxy := failing(t)
+	for i := range int64(30) {
+		appendEvents(t, pool, event("ord_1", i+1))
+	}
+	feed := outbox.NewFeed(pool, nil)
+	failOnce(t, proxy, "FeedCursor", func() error {
+		_, _, err := feed.List(t.Context(), tenant, "", 100)
+		return err
+	})
+	require.Len(t, readAll(t, feed, "", 100), 30)
+}
+
 // TestFeedEndsBeforeAnEventWithoutData, and does not begin with one.
 func TestFeedEndsBeforeAnEventWithoutData(t *testing.T) {
 	t.Parallel()

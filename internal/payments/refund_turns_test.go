@@ -144,6 +144,28 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 		})
 	})
 
+	t.Run("AnyOtherErrorIsTheFirstLooks", func(t *testing.T) {
+		t.Parallel()
+		line(t, func(t *testing.T, turns payments.RefundTurns) {
+			cutOff := errors.New("cut off") //nolint:err113 // any
+			wait, leave, _ := turns.Enter("pay_a")
+			defer leave()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			looks := 0
+			err := wait(ctx, func() error {
+				looks++
+				time.Sleep(2 * time.Second)
+				return cutOff
+			})
+			require.ErrorIs(t, err, cutOff, "the look before it, of which it would say more, there was not")
+			require.Equal(t, 1, looks)
+			err = wait(t.Context(), func() error { looks++; return cutOff })
+			require.ErrorIs(t, err, cutOff)
+			require.Equal(t, 2, looks, "it is not tried again")
+		})
+	})
+
 	t.Run("ForAWhile", func(t *testing.T) {
 		t.Parallel()
 		line(t, func(t *testing.T, turns payments.RefundTurns) {
