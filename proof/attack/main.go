@@ -1,7 +1,7 @@
 // Command attack attacks the service as somebody would who wants to get in, to see what is not theirs, or to do harm,
 // and says what held.
 //
-//	go run -C proof ./attack                    all of them: three minutes
+//	go run -C proof ./attack                    all of them: five minutes
 //	go run -C proof ./attack -long              all of them, with more of everything, as by night
 //	go run -C proof ./attack -only 'webhooks'   those whose names match
 //	go run -C proof ./attack -list              their names
