@@ -31,7 +31,7 @@ func TestLargeObjectsComeInMorePages(t *testing.T) {
 	}
 	for path, id := range map[string]func(object map[string]any) string{
 		"/v1/orders?limit=100&starting_after=": func(o map[string]any) string { return o["id"].(string) },
-		"/v1/events?limit=100&after=":          func(o map[string]any) string { return o["subject"].(string) },
+		"/v1/events?limit=100&after=":          func(o map[string]any) string { return o["subject"].(string) }, // part: events
 	} {
 		var seen []string
 		pages, cursor := 0, ""
