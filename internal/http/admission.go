@@ -130,7 +130,8 @@ type queue struct {
 	ofTenant bool
 	waiting  []chan struct{} // one for each request, closed when it has a slot
 	begun    int             // how many of them, the first ones, are of work that was begun
-	queued   [2]*int         // the requests of the client that wait, and those of all such clients
+	ofClient *int            // requests in all queues of the client
+	ofAll    *int            // requests in the queues of all such clients
 	rate     *rate.Limiter   // nil: no limit
 	timerSet bool            // a timer will dispatch
 }
@@ -213,7 +214,7 @@ func (a *admission) enqueue(id clientID, class class, begun bool) (_ slot, admit
 			return slot{a, c, class}, nil, nil
 		}
 	}
-	switch full, allFull := len(q.waiting) >= queueMax, *q.queued[1] >= queuedTotalMax; {
+	switch full, allFull := len(q.waiting) >= queueMax, *q.ofAll >= queuedTotalMax; {
 	case begun:
 	case (full || allFull) && id.tenant == "":
 		return slot{}, nil, errAnonymousQueueFull
@@ -280,9 +281,8 @@ func (q *queue) add(request chan struct{}, begun bool) {
 	} else {
 		q.waiting = append(q.waiting, request)
 	}
-	for _, n := range q.queued {
-		*n++
-	}
+	*q.ofClient++
+	*q.ofAll++
 }
 
 func (q *queue) remove(i int) {
@@ -290,9 +290,8 @@ func (q *queue) remove(i int) {
 	if i < q.begun {
 		q.begun--
 	}
-	for _, n := range q.queued {
-		*n--
-	}
+	*q.ofClient--
+	*q.ofAll--
 }
 
 // client finds a client, and counts it among the active ones.
@@ -318,9 +317,9 @@ func (a *admission) newClient(id clientID) *client {
 	c := &client{}
 	for i := range c.queues {
 		q := &c.queues[i]
-		q.queued, q.ofTenant = [2]*int{&c.queued, &a.queuedTenants}, id.tenant != ""
+		q.ofClient, q.ofAll, q.ofTenant = &c.queued, &a.queuedTenants, id.tenant != ""
 		if !q.ofTenant {
-			q.queued[1] = &a.queuedAnonymous
+			q.ofAll = &a.queuedAnonymous
 		}
 		if limits := a.limits[i]; limits.rate > 0 {
 			q.rate = rate.NewLimiter(limits.rate, limits.burst)
