@@ -162,7 +162,8 @@ func TestCreationPastKeyLifetime(t *testing.T) {
 			b.Sim.Advance(time.Hour)
 			others(b, payments.FindPagesMax*100+50)
 		})
-		r := k.Restored(world.LocalOptions{})
+		// A request's time is for as many pages, also on a machine that is busy.
+		r := k.Restored(world.LocalOptions{StripeTimeout: 20 * time.Second, Lease: 2 * time.Minute})
 		// so that the others are in the first stretch, before it
 		r.Exec("UPDATE stripe_calls SET last_sent_at = last_sent_at + interval '2 hours'")
 		r.Sim.Inject(noSearch)

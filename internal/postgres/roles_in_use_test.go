@@ -45,8 +45,13 @@ func TestRolesOnADatabaseInUse(t *testing.T) {
 			blocker := connect(t, devpg.As(url, "shop"))
 			_, err = blocker.Exec(t.Context(), "BEGIN; SELECT * FROM payments")
 			require.NoError(t, err)
-			time.AfterFunc(time.Second, func() { _, _ = blocker.Exec(context.WithoutCancel(t.Context()), "COMMIT") })
+			committed := make(chan error, 1)
+			time.AfterFunc(time.Second, func() {
+				_, err := blocker.Exec(context.WithoutCancel(t.Context()), "COMMIT")
+				committed <- err
+			})
 			run(by, deploy.Roles)
+			require.NoError(t, <-committed)
 			others.goOn()
 
 			for _, role := range []string{"owner", "service", "audit"} {
