@@ -50,7 +50,7 @@ func notifyTenant(ctx context.Context, cli cli, args []string) error {
 		return errUsage
 	}
 	tenantID, url := args[0], args[1]
-	if err := checkText("the URL", url); err != nil {
+	if err := checkText("the webhook's URL", url); err != nil {
 		return err
 	}
 	e := environment{getenv: cli.getenv}

@@ -29,10 +29,6 @@ var secretsInOutputs = attack{
 		if err != nil {
 			return "", err
 		}
-		outputs, err := s.outputs(ctx)
-		if err != nil {
-			return "", err
-		}
 		secrets := map[string]string{"Stripe's key": stripesim.DefaultKey, "the webhook secret": webhookSecret,
 			"the victim's API key": s.victim.key, "the attacker's API key": s.attacker.key, "the admin token": adminToken,
 			"a client's secret": clients, "a card number": sentCard,
@@ -42,21 +38,34 @@ var secretsInOutputs = attack{
 				secrets["the database's password"] = password
 			}
 		}
-		for where, text := range outputs {
-			if len(text) == 0 {
-				return "", fmt.Errorf("%s: nothing was read", where)
-			}
-			for what, secret := range secrets {
-				if strings.Contains(text, secret) && !slices.Contains(homes[what], where) {
-					return "", didNotHold("%s is in %s", what, where)
-				}
-			}
+		l := lookout{secrets: secrets, outputs: map[string]bool{}}
+		if err := errors.Join(s.outputs(ctx, l), s.tables(ctx, l)); err != nil {
+			return "", err
 		}
 		if err := s.environmentIsItsOwn(); err != nil {
 			return "", err
 		}
-		return fmt.Sprintf("%d secrets in none of %d outputs", len(secrets), len(outputs)), nil
+		return fmt.Sprintf("%d secrets in none of %d outputs", len(secrets), len(l.outputs)), nil
 	},
+}
+
+// lookout reads what somebody may read, in pieces: a table may be larger than memory.
+type lookout struct {
+	secrets map[string]string // by their names
+	outputs map[string]bool   // that were read
+}
+
+func (l lookout) read(where, text string) error {
+	if text == "" {
+		return fmt.Errorf("%s: nothing was read", where)
+	}
+	l.outputs[where] = true
+	for what, secret := range l.secrets {
+		if strings.Contains(text, secret) && !slices.Contains(homes[what], where) {
+			return didNotHold("%s is in %s", what, where)
+		}
+	}
+	return nil
 }
 
 // homes are the outputs that have a secret because it is used from there. A client's secret is for the customer whose
@@ -99,16 +108,15 @@ func (s *site) clientSecret(ctx context.Context) (string, error) {
 	return secret, nil
 }
 
-// outputs are what somebody may read.
-func (s *site) outputs(ctx context.Context) (map[string]string, error) {
+// outputs are what somebody may read without the database.
+func (s *site) outputs(ctx context.Context, l lookout) error {
 	cookie, err := s.signIn(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := notifier.SetEndpoint(ctx, s.pool, s.victim.id, "https://victim.invalid/hooks", endpointSecret); err != nil {
-		return nil, err
+		return err
 	}
-	outputs := map[string]string{}
 	profiles := client{base: s.admin().base, key: adminToken}
 	for where, from := range map[string]struct {
 		client
@@ -128,59 +136,63 @@ func (s *site) outputs(ctx context.Context) (map[string]string, error) {
 		"the command line":        {profiles, "/debug/pprof/cmdline"},
 	} {
 		a, err := from.send(ctx, "GET", from.path, "", map[string][]string{"Cookie": {cookie}})
-		if err != nil {
-			return nil, err
+		if err == nil && a.status != http.StatusOK {
+			err = fmt.Errorf("read %s: %d", where, a.status)
 		}
-		if a.status != http.StatusOK {
-			return nil, fmt.Errorf("read %s: %d", where, a.status)
+		if err := errors.Join(err, l.read(where, a.body)); err != nil {
+			return err
 		}
-		outputs[where] = a.body
 	}
-	if outputs["the traces"], err = s.traces.received(ctx); err != nil {
-		return nil, err
+	traces, err := s.traces.received(ctx)
+	if err := errors.Join(err, l.read("the traces", traces)); err != nil {
+		return err
 	}
 	log, err := os.ReadFile(s.Log.Name)
-	if err != nil {
-		return nil, fmt.Errorf("read the log: %w", err)
+	if err := errors.Join(err, l.read("the log", string(log))); err != nil {
+		return err
 	}
-	outputs["the log"] = string(log)
 	if line, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(s.api.PID()), "cmdline")); err == nil { // Linux
-		outputs["the process list"] = string(line)
-	}
-	return outputs, s.tables(ctx, outputs)
-}
-
-// tables adds each table of the database, as a dump has it, and with the text of its bytes, which a dump has in
-// hexadecimal.
-func (s *site) tables(ctx context.Context, outputs map[string]string) error {
-	rows, err := s.pool.Raw().Query(ctx, `
-		SELECT table_name, string_agg(CASE data_type WHEN 'bytea' THEN format('encode(%I, ''escape'')', column_name)
-			ELSE format('%I::text', column_name) END, ', ')
-		FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
-		WHERE table_schema = 'public' AND table_type = 'BASE TABLE' GROUP BY table_name`)
-	if err != nil {
-		return fmt.Errorf("list the tables: %w", err)
-	}
-	defer rows.Close()
-	queries := map[string]string{}
-	for rows.Next() {
-		var table, columns string
-		if err := rows.Scan(&table, &columns); err != nil {
-			return fmt.Errorf("list the tables: %w", err)
-		}
-		queries[table] = fmt.Sprintf("SELECT coalesce(string_agg(concat_ws(' ', %s), ' '), '-') FROM %q", columns, table)
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("list the tables: %w", err)
-	}
-	for table, query := range queries {
-		var text string
-		if err := s.pool.Raw().QueryRow(ctx, query).Scan(&text); err != nil {
-			return fmt.Errorf("read %s: %w", table, err)
-		}
-		outputs["table "+table] = text
+		return l.read("the process list", string(line))
 	}
 	return nil
+}
+
+// tables reads each table of the database, as a dump has it, and with the text of its bytes, which a dump has in
+// hexadecimal.
+func (s *site) tables(ctx context.Context, l lookout) error {
+	var tables, columns []string
+	if err := s.pool.Raw().QueryRow(ctx, `
+		SELECT array_agg(t.table_name), array_agg(t.columns) FROM (
+			SELECT table_name, string_agg(CASE data_type WHEN 'bytea' THEN format('encode(%I, ''escape'')', column_name)
+				ELSE format('%I::text', column_name) END, ', ') AS columns
+			FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
+			WHERE table_schema = 'public' AND table_type = 'BASE TABLE' GROUP BY table_name) t`).
+		Scan(&tables, &columns); err != nil {
+		return fmt.Errorf("list the tables: %w", err)
+	}
+	for i, table := range tables {
+		where := "table " + table
+		l.outputs[where] = true // also an empty one
+		if err := s.table(ctx, fmt.Sprintf("SELECT concat_ws(' ', '-', %s) FROM %q", columns[i], table), where, l); err != nil {
+			return fmt.Errorf("read %s: %w", where, err)
+		}
+	}
+	return nil
+}
+
+func (s *site) table(ctx context.Context, query, where string, l lookout) error {
+	rows, err := s.pool.Raw().Query(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var row string
+		if err := errors.Join(rows.Scan(&row), l.read(where, row)); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // collector keeps what the service exports as traces. Protobuf does not encode texts.
