@@ -6,6 +6,7 @@
 //	go run -C proof ./bench -only 'requests|webhooks'  some of it
 //	go run -C proof ./bench -only 'stored keys' -stored 10000000  against the same with so many keys stored
 //	go run -C proof ./bench -only 'another commit' -against v1.2.0  payments against the service of another commit
+//	go run -C proof ./bench -only 'policies and encryption'  what an operator may turn off
 //	go run -C proof ./bench -only memory -memory 10m   resident memory, for longer than the minute it is otherwise
 //	go run -C proof ./bench -rounds 9 -seconds 10      for figures to quote
 //	go run -C proof ./bench -write docs                put targets, tables and plots into docs/performance.md
@@ -38,7 +39,8 @@ type settings struct {
 	seconds     int
 	connections int
 	role        string
-	clients     int // pgbench's
+	dataKey     string // of the service; empty: nothing is encrypted
+	clients     int    // pgbench's
 	events      int
 	stored      int
 	against     string
@@ -151,7 +153,7 @@ func run(ctx context.Context, s settings) error {
 func (b *bench) groups() []group {
 	return []group{b.addedGroup(), b.requestGroup(), b.manyGroup(), b.slowGroup(), b.webhookGroup(),
 		b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup(),
-		b.againstGroup()}
+		b.wallsGroup(), b.againstGroup()}
 }
 
 // The names of the groups, as targets and -only have them.
@@ -166,6 +168,7 @@ const (
 	inHousekeeping  = "housekeeping"
 	inMemory        = "memory"
 	inStored        = "stored keys"
+	inWalls         = "policies and encryption"
 	inAgainst       = "another commit"
 )
 

@@ -19,6 +19,7 @@ import (
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/testkit/devpg"
 )
@@ -33,6 +34,7 @@ func service(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("service", flag.ContinueOnError)
 	url := flags.String("database", "", "PostgreSQL")
 	role := flags.String("role", "", "the service's role; the others have that of the URL")
+	dataKey := flags.String("data_key", "", "DATA_KEY; empty: nothing is encrypted")
 	tenant := flags.String("tenant", "", "whose keys the bare handler reads")
 	conns := flags.Int("pool", 16, "connections of the pool, beside those that are reserved")
 	takes := flags.Duration("gateway", 0, "how long each call of the gateway takes")
@@ -41,7 +43,11 @@ func service(ctx context.Context, args []string) error {
 		return err
 	}
 	ctx = postgres.ForAllTenants(ctx, "bench") // the loops; a request has its tenant
-	pool, err := postgres.Open(ctx, devpg.As(*url, *role), postgres.Options{MaxConn: int32(*conns) + reserved})
+	box, err := sealed.New(*dataKey)
+	if err != nil {
+		return err
+	}
+	pool, err := postgres.Open(ctx, devpg.As(*url, *role), postgres.Options{MaxConn: int32(*conns) + reserved, Box: box})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/testkit/devpg"
 )
 
@@ -79,10 +80,15 @@ func prepareWith(ctx context.Context, serverURL string, s settings,
 	if _, err := b.pool.Raw().Exec(ctx, peerTables); err != nil {
 		return nil, err
 	}
+	box, err := sealed.New(s.dataKey)
+	if err != nil {
+		return nil, err
+	}
 	key, hash, hint := httpapi.NewAPIKey(b.tenant)
 	b.apiKey = key
 	if err := b.pool.TenantCreate(ctx,
-		db.TenantCreateParams{ID: b.tenant, Name: "bench", FingerprintSecret: make([]byte, 32)}); err != nil {
+		db.TenantCreateParams{ID: b.tenant, Name: "bench", FingerprintSecret: box.Seal(
+			sealed.FingerprintSecret(b.tenant), make([]byte, 32))}); err != nil {
 		return nil, err
 	}
 	if err := b.pool.APIKeyCreate(ctx,
@@ -131,7 +137,7 @@ func (b *bench) startService(ctx context.Context, args ...string) error {
 		}
 	}
 	if b.program == "" { // another commit's may know no roles
-		args = append(args, "-role", b.s.role)
+		args = append(args, "-role", b.s.role, "-data_key", b.s.dataKey)
 	}
 	b.child = exec.CommandContext(ctx, program,
 		append([]string{"service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients)},

@@ -59,7 +59,7 @@ var kinds = []struct {
 	name, colour string
 }{
 	{Ours, "payonce", "#0072b2"},
-	{Floor, "floor: the same work without the service", "#8a8f98"},
+	{Floor, "floor: what the service is compared with", "#8a8f98"},
 	{Peer, "alternatives", "#e69f00"},
 }
 
