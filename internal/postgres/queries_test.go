@@ -289,9 +289,11 @@ func (s *scene) once(t *testing.T, c queryCase, with any) []string {
 		"SELECT clock_timestamp() FROM set_config('lock_timeout', $1, true) a, set_config('statement_timeout', $2, true) b",
 		waitMax, runMax).Scan(&w.from))
 
-	committed := s.meanwhile(t, c, tx)
+	hasWaited := s.meanwhile(t, c, tx)
 	results := reflect.ValueOf(c.query).Call(arguments(ctx, tx, with))
-	<-committed
+	if !hasWaited() {
+		return []string{"does not wait for the other process"}
+	}
 	if err, failed := results[len(results)-1].Interface().(error); failed {
 		var pg *pgconn.PgError
 		switch {
@@ -321,13 +323,12 @@ func (s *scene) once(t *testing.T, c queryCase, with any) []string {
 	return lines
 }
 
-// meanwhile lets another process commit as soon as the query waits for it.
-func (s *scene) meanwhile(t *testing.T, c queryCase, tx pgx.Tx) <-chan struct{} {
+// meanwhile lets another process commit as soon as the query waits for it. What is returned is for after the query, and
+// says whether it has.
+func (s *scene) meanwhile(t *testing.T, c queryCase, tx pgx.Tx) (hasWaited func() bool) {
 	t.Helper()
-	done := make(chan struct{})
 	if c.meanwhile == "" {
-		close(done)
-		return done
+		return func() bool { return true }
 	}
 	ctx := t.Context()
 	other, err := s.other.Begin(ctx)
@@ -336,17 +337,27 @@ func (s *scene) meanwhile(t *testing.T, c queryCase, tx pgx.Tx) <-chan struct{} 
 	require.NoError(t, err)
 	_, err = tx.Exec(ctx, "SET LOCAL lock_timeout = '10s'")
 	require.NoError(t, err)
+	returned, waited := make(chan struct{}), make(chan bool, 1)
 	go func() {
-		defer close(done)
-		for waits := false; !waits; {
-			if err := other.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pg_backend_pid() = "+
-				"ANY (pg_blocking_pids(pid)))").Scan(&waits); err != nil {
-				break
+		waits := false
+		for returns := false; !waits && !returns; {
+			select {
+			case <-returned:
+				returns = true
+			default:
+				if err := other.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pg_backend_pid() = "+
+					"ANY (pg_blocking_pids(pid)))").Scan(&waits); err != nil {
+					returns = true
+				}
 			}
 		}
-		_ = other.Commit(ctx) // or the query waits until its timeout
+		_ = other.Commit(ctx)
+		waited <- waits
 	}()
-	return done
+	return func() bool {
+		close(returned)
+		return <-waited
+	}
 }
 
 func arguments(ctx context.Context, tx pgx.Tx, with any) []reflect.Value {
