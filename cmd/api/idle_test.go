@@ -94,7 +94,8 @@ func TestTwentyIdleReplicas(t *testing.T) {
 		for i, p := range all {
 			require.Equal(t, http.StatusOK, p.Get("/readyz").Status, "%d: %s", i, p.Log())
 		}
-		require.LessOrEqual(t, held(), 4*replicas)
+		// At once on an idle machine; on a busy one the server may still be ending what was closed.
+		w.Until("they have four connections each at most", func() bool { return held() <= 4*replicas })
 		time.Sleep(time.Second)
 	}
 	for i, p := range all {
