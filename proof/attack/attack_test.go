@@ -151,6 +151,27 @@ func TestPage(t *testing.T) {
 
 // TestSlowedVictim: a median eleven times as long, a failed request, a webhook that is refused and a probe that says no are each
 // seen.
+// TestLookout: a secret is found in the last row of a table, in its text and in its bytes, unless it is used from there.
+func TestLookout(t *testing.T) {
+	t.Parallel()
+	const secret = "0123456789abcdef0123456789abcdef"
+	l := lookout{secrets: map[string]string{"a client's secret": secret}, outputs: map[string]bool{}}
+	for name, bytes := range map[string]string{"named " + secret: strings.Repeat("a", 32), "named": secret} {
+		s := &site{pool: dbtest.New(t)}
+		require.NoError(t, s.tables(t.Context(), l))
+		require.True(t, l.outputs["table tenants"], "it is empty, and was read")
+		_, err := s.pool.Raw().Exec(t.Context(), "INSERT INTO tenants (id, name, fingerprint_secret) VALUES "+
+			"('ten_1', 'first', $1), ('ten_2', $2, $3)", make([]byte, 32), name, []byte(bytes))
+		require.NoError(t, err)
+		err = s.tables(t.Context(), l)
+		require.ErrorIs(t, err, errDidNotHold)
+		require.ErrorContains(t, err, "a client's secret is in table tenants")
+	}
+	require.NoError(t, l.read("payments", secret), "it is used from there")
+	require.ErrorIs(t, l.read("the log", "with "+secret), errDidNotHold)
+	require.ErrorContains(t, l.read("the log", ""), "nothing was read")
+}
+
 func TestSlowedVictim(t *testing.T) {
 	t.Parallel()
 	var slow, failing, unready, refusing atomic.Bool

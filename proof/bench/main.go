@@ -153,7 +153,7 @@ func run(ctx context.Context, s settings) error {
 func (b *bench) groups() []group {
 	return []group{b.addedGroup(), b.requestGroup(), b.manyGroup(), b.slowGroup(), b.webhookGroup(),
 		b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup(),
-		b.wallsGroup(), b.againstGroup()}
+		b.protectionGroup(), b.againstGroup()}
 }
 
 // The names of the groups, as targets and -only have them.
@@ -168,7 +168,7 @@ const (
 	inHousekeeping  = "housekeeping"
 	inMemory        = "memory"
 	inStored        = "stored keys"
-	inWalls         = "policies and encryption"
+	inProtection    = "policies and encryption"
 	inAgainst       = "another commit"
 )
 

@@ -21,18 +21,18 @@ const (
 // benchKey encrypts what a service stores. Anybody can read it here.
 const benchKey = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
-// wallsGroup is what an operator may leave out: the policies of the tables, which do not bind the server's own user,
+// protectionGroup is what an operator may leave out: the policies of the tables, which do not bind the server's own user,
 // and the encryption of what is stored. The services differ in nothing else, and each has a database of its own.
-func (b *bench) wallsGroup() group {
+func (b *bench) protectionGroup() group {
 	var bare, policies, encrypted *bench
 	pays := func(which **bench, clients int) func(context.Context) (sample, error) {
 		return func(ctx context.Context) (sample, error) { return (*which).as(clients).pays(ctx) }
 	}
 	again := func(which **bench) func(context.Context) (sample, error) {
-		return func(ctx context.Context) (sample, error) { return (*which).as(32).replays(ctx) }
+		return func(ctx context.Context) (sample, error) { return (*which).replays(ctx) }
 	}
 	return group{
-		name:    inWalls,
+		name:    inProtection,
 		clients: true,
 		says: func() string {
 			return "Neither: the service's user is the server's, whom no policy binds, and there is no DATA_KEY. Policies: " +
