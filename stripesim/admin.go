@@ -26,9 +26,13 @@ import (
 //	POST   /repair {"key":"","forward":true}     Stripe's clean-up after a frozen 500
 //	POST   /authenticate/{intent} {"outcome":"success"|"fail"}
 //	POST   /browser {"client_secret":"","payment_method":"pm_card_visa"}   Stripe.js pays
+//	POST   /dashboard/{intent}/capture {"amount":0}   somebody captures, all of it or a part
+//	POST   /dashboard/{intent}/cancel {"reason":""}
+//	POST   /authorizations/{intent}/lapse {"code":""}   the network drops the hold; Stripe does not know yet
 //	POST   /refunds/{id}/fail {"reason":""}
 //	POST   /disputes {"charge":"","reason":"","inquiry":false}
-//	POST   /settings {"search_lag":"","list_lag":"","lock_wait":"","webhook_retry":"","limits":{}}
+//	POST   /settings {"search_lag":"","list_lag":"","lock_wait":"","webhook_retry":"","limits":{},
+//	        "release_regime":"refunds"|"basil","capture_processing":"2s"}
 //	GET    /webhooks                             the latest delivery attempts
 //	POST   /webhooks/resend {"event_id":"","times":1}
 //	POST   /webhook-endpoints {"url":"","secret":"","events":[],"key":""}
@@ -63,6 +67,9 @@ func (s *Sim) AdminHandler() http.Handler {
 	handle("POST /repair", s.adminRepair)
 	handle("POST /authenticate/{intent}", s.adminAuthenticate)
 	handle("POST /browser", s.adminBrowser)
+	handle("POST /dashboard/{intent}/capture", s.adminCapture)
+	handle("POST /dashboard/{intent}/cancel", s.adminCancel)
+	handle("POST /authorizations/{intent}/lapse", s.adminLapse)
 	handle("POST /refunds/{id}/fail", s.adminFailRefund)
 	handle("POST /disputes", s.adminDispute)
 	handle("POST /settings", s.adminSettings)
@@ -285,6 +292,36 @@ func (s *Sim) adminBrowser(r *http.Request) (any, error) {
 	return done, s.PayInBrowser(in.ClientSecret, cmp.Or(in.PaymentMethod, "pm_card_visa"))
 }
 
+func (s *Sim) adminCapture(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Amount int64 `json:"amount"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	return done, s.CaptureInDashboard(r.PathValue("intent"), in.Amount)
+}
+
+func (s *Sim) adminCancel(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Reason string `json:"reason"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	return done, s.CancelInDashboard(r.PathValue("intent"), in.Reason)
+}
+
+func (s *Sim) adminLapse(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Code string `json:"code"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	return done, s.LapseAuthorization(r.PathValue("intent"), in.Code)
+}
+
 func (s *Sim) adminFailRefund(r *http.Request) (any, error) {
 	in, err := read[struct {
 		Reason string `json:"reason"`
@@ -311,20 +348,27 @@ func (s *Sim) adminDispute(r *http.Request) (any, error) {
 // adminSettings changes what is named and leaves the rest.
 func (s *Sim) adminSettings(r *http.Request) (any, error) {
 	in, err := read[struct {
-		SearchLag    any     `json:"search_lag"`
-		ListLag      any     `json:"list_lag"`
-		LockWait     any     `json:"lock_wait"`
-		WebhookRetry any     `json:"webhook_retry"`
-		Limits       *Limits `json:"limits"`
+		SearchLag         any            `json:"search_lag"`
+		ListLag           any            `json:"list_lag"`
+		LockWait          any            `json:"lock_wait"`
+		WebhookRetry      any            `json:"webhook_retry"`
+		CaptureProcessing any            `json:"capture_processing"`
+		ReleaseRegime     *ReleaseRegime `json:"release_regime"`
+		Limits            *Limits        `json:"limits"`
 	}](r)
 	if err != nil {
 		return nil, err
+	}
+	if in.ReleaseRegime != nil {
+		if err := s.SetReleaseRegime(*in.ReleaseRegime); err != nil {
+			return nil, err
+		}
 	}
 	for _, setting := range []struct {
 		given any
 		apply func(time.Duration)
 	}{{in.SearchLag, s.SetSearchLag}, {in.ListLag, s.SetListLag}, {in.LockWait, s.SetLockWait},
-		{in.WebhookRetry, s.SetWebhookRetry}} {
+		{in.WebhookRetry, s.SetWebhookRetry}, {in.CaptureProcessing, s.SetCaptureProcessing}} {
 		if setting.given == nil {
 			continue
 		}

@@ -51,12 +51,12 @@ func (t *tx) attempt(pi *intent, m *method, w wishes) (*intent, *apiError) {
 		t.create(ch)
 		return nil, t.decline(pi, m, ch, c.code, c.decline, c.message)
 	}
-	t.charge(pi, m)
+	t.charge(pi, m, w)
 	return pi, nil
 }
 
 // charge succeeds: the money is taken, or with manual capture reserved.
-func (t *tx) charge(pi *intent, m *method) {
+func (t *tx) charge(pi *intent, m *method, w wishes) {
 	m = edit(t, m)
 	m.Spent = true
 	m.Card.Checks.CVC = "pass"
@@ -70,13 +70,7 @@ func (t *tx) charge(pi *intent, m *method) {
 	pi.LatestCharge, pi.Authenticated = ch.ID, false
 
 	if pi.CaptureMethod == "manual" {
-		expiry := t.now.Add(authorizationLifetime)
-		ch.PaymentMethodDetails.Card.CaptureBefore = expiry.Unix()
-		pi.Status, pi.AmountCapturable, pi.Due = requiresCapture, pi.Amount, expiry
-		t.create(ch)
-		t.effect(EffectAuthorized, pi, pi.Amount, nil)
-		t.emit("charge.succeeded", ch, nil)
-		t.emit("payment_intent.amount_capturable_updated", pi, nil)
+		t.authorize(pi, ch, w)
 		return
 	}
 	ch.Captured, ch.AmountCaptured = true, pi.Amount

@@ -103,31 +103,6 @@ func (t *tx) bookCharge(ch *charge) {
 	t.emit("charge.updated", ch, map[string]any{"balance_transaction": nil})
 }
 
-// releaseAuthorization gives reserved money back to the card.
-func (t *tx) releaseAuthorization(pi *intent) {
-	ch := edit(t, t.s.st.charges.byID[id(pi.LatestCharge)])
-	released := ch.Amount - ch.AmountRefunded
-	re := &refund{
-		ID: t.s.newID(
-			"re_3", 23,
-		), Object: kindRefund, Amount: released, Charge: ch.ID, Created: t.now.Unix(), Currency: ch.Currency,
-		Destination: cardReversal, Metadata: map[string]string{}, PaymentIntent: pi.ID, Status: succeeded,
-	}
-	t.create(re)
-	ch.AmountRefunded, ch.Refunded = ch.Amount, true
-	t.effect(EffectReleased, pi, released, nil)
-	t.emit("charge.refunded", ch, nil)
-}
-
-// expireAuthorization cancels an intent that was not captured in time.
-func (t *tx) expireAuthorization(pi *intent) {
-	reason := "automatic"
-	if ch := t.s.st.charges.byID[id(pi.LatestCharge)]; ch != nil {
-		t.emit("charge.expired", ch, nil)
-	}
-	t.cancel(pi, &reason)
-}
-
 func chargedIntent(ch *charge) string { return id(ch.PaymentIntent) }
 
 func (a *attached) of(which func(*attached) []string) []string {

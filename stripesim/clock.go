@@ -133,7 +133,11 @@ func (s *Sim) current(o object) object {
 func (t *tx) mature(o object) {
 	switch o := o.(type) {
 	case *intent:
-		t.expireAuthorization(o)
+		if o.Capturing != nil {
+			t.finishCapture(o)
+		} else {
+			t.expireAuthorization(o)
+		}
 	case *charge:
 		t.bookCharge(o)
 	case *refund:

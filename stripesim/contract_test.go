@@ -92,6 +92,12 @@ func contract(t *testing.T, s *subject) {
 		require.Equal(t, stripe.PaymentIntentStatusSucceeded, pi.Status)
 		return pi
 	}
+	charge := func(t *testing.T, pi *stripe.PaymentIntent) *stripe.Charge {
+		t.Helper()
+		ch, err := s.api.Charges.Get(pi.LatestCharge.ID, nil)
+		require.NoError(t, err)
+		return ch
+	}
 	unexpected := stripe.ErrorCodePaymentIntentUnexpectedState
 
 	t.Run("create, confirm, look", func(t *testing.T) {
@@ -231,6 +237,12 @@ func contract(t *testing.T, s *subject) {
 		require.NoError(t, err)
 		require.Equal(t, stripe.PaymentIntentStatusRequiresCapture, pi.Status)
 		require.Equal(t, int64(1234), pi.AmountCapturable)
+		ch := charge(t, pi)
+		require.True(t, ch.Paid && !ch.Captured)
+		require.Nil(t, ch.BalanceTransaction)
+		require.Equal(t, ch.Created+7*24*3600, ch.PaymentMethodDetails.Card.CaptureBefore)
+		_, err = s.api.Refunds.New(&stripe.RefundParams{Params: key(), PaymentIntent: stripe.String(pi.ID)})
+		require.Contains(t, refused(t, err, 400, "").Msg, "You must cancel the PaymentIntent")
 		_, err = s.api.PaymentIntents.Capture(
 			pi.ID, &stripe.PaymentIntentCaptureParams{Params: key(), AmountToCapture: stripe.Int64(9999)},
 		)
@@ -244,6 +256,39 @@ func contract(t *testing.T, s *subject) {
 		require.Contains(
 			t, refused(t, err, 400, unexpected).Msg, "the remainder of the authorized amount has been released",
 		)
+
+		// At this version the rest is a refund, and what may be refunded is what was captured.
+		ch = charge(t, pi)
+		require.Equal(t, []int64{1000, 234}, []int64{ch.AmountCaptured, ch.AmountRefunded})
+		require.NotZero(t, ch.PaymentMethodDetails.Card.CaptureBefore)
+		list := s.api.Refunds.List(&stripe.RefundListParams{PaymentIntent: stripe.String(pi.ID)})
+		require.True(t, list.Next())
+		require.Equal(t, int64(234), list.Refund().Amount)
+		require.Empty(t, list.Refund().Metadata)
+		require.False(t, list.Next())
+		_, err = s.api.Refunds.New(
+			&stripe.RefundParams{Params: key(), PaymentIntent: stripe.String(pi.ID), Amount: stripe.Int64(1001)},
+		)
+		require.Contains(t, refused(t, err, 400, "").Msg, "unrefunded amount on charge ($10.00)")
+		_, err = s.api.Refunds.New(&stripe.RefundParams{Params: key(), PaymentIntent: stripe.String(pi.ID)})
+		require.NoError(t, err)
+		ch = charge(t, pi)
+		require.True(t, ch.Refunded)
+		require.Equal(t, int64(1234), ch.AmountRefunded)
+	})
+
+	t.Run("canceling an authorization", func(t *testing.T) {
+		pi, _ := intent(t, func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") })
+		pi, err := confirm(pi.ID, "pm_card_visa")
+		require.NoError(t, err)
+		pi, err = s.api.PaymentIntents.Cancel(pi.ID, &stripe.PaymentIntentCancelParams{Params: key()})
+		require.NoError(t, err)
+		require.Equal(t, stripe.PaymentIntentStatusCanceled, pi.Status)
+		ch := charge(t, pi)
+		require.True(t, ch.Refunded && !ch.Captured)
+		require.Equal(t, []int64{0, 1234}, []int64{ch.AmountCaptured, ch.AmountRefunded})
+		_, err = s.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{Params: key()})
+		require.Contains(t, refused(t, err, 400, unexpected).Msg, "has a status of canceled")
 	})
 
 	t.Run("refunds", func(t *testing.T) {

@@ -26,6 +26,9 @@
 //   - An intent takes money at most once, whichever client and key:
 //     its state machine refuses the second confirm. Two intents are two charges.
 //     Nothing here tries to save the caller from that.
+//   - An authorisation takes no money: only its capture is a charge in the log, of
+//     the captured amount. What was authorised is captured, released or expired
+//     in the end, whichever [ReleaseRegime] decides what a release looks like.
 //   - A forgotten key (a day on the clock, or PruneKeys) executes again. For a
 //     refund that is a second refund.
 //   - A fault that is armed fires when it says, is counted, and says on which

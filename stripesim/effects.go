@@ -10,9 +10,10 @@ import (
 const (
 	EffectIntentCreated = "intent_created"
 	EffectAuthorized    = "authorized" // reserved on the card, for a later capture
-	EffectCharge        = "charge"     // money taken
+	EffectCharge        = "charge"     // money taken, at once or by a capture
 	EffectChargeFailed  = "charge_failed"
-	EffectReleased      = "authorization_released"
+	EffectReleased      = "authorization_released" // by a cancel, or the rest of a partial capture
+	EffectExpired       = "authorization_expired"  // released because it was not captured in time
 	EffectCancel        = "cancel"
 	EffectRefund        = "refund"
 	EffectRefundFailed  = "refund_failed"
@@ -20,24 +21,28 @@ const (
 	EffectDisputeWon    = "dispute_won"
 )
 
-// Effect is one movement of money. The log of effects is
+// Effect is one movement of money, or a hold on it. An authorisation moves none; what was authorised is in the end
+// captured (EffectCharge), released or expired, and the three add up to it. The log of effects is
 // written by the same transaction as the object it tells about, is only ever
 // appended to, and never learns what was answered: it is the witness when a
 // client and a server disagree about how often a customer was charged.
 type Effect struct {
-	Seq       int64             `json:"seq"`
-	At        time.Time         `json:"at"`
-	Kind      string            `json:"kind"`
-	IntentID  string            `json:"intent_id,omitempty"`
-	ChargeID  string            `json:"charge_id,omitempty"`
-	RefundID  string            `json:"refund_id,omitempty"`
-	DisputeID string            `json:"dispute_id,omitempty"`
-	Key       string            `json:"key,omitempty"` // the idempotency key of the request that did it
-	RequestID string            `json:"request_id,omitempty"`
-	Account   string            `json:"account"`
-	Amount    int64             `json:"amount"`
-	Currency  string            `json:"currency"`
-	Metadata  map[string]string `json:"metadata,omitempty"` // the intent's, or the refund's own over it
+	Seq       int64     `json:"seq"`
+	At        time.Time `json:"at"`
+	Kind      string    `json:"kind"`
+	IntentID  string    `json:"intent_id,omitempty"`
+	ChargeID  string    `json:"charge_id,omitempty"`
+	RefundID  string    `json:"refund_id,omitempty"`
+	DisputeID string    `json:"dispute_id,omitempty"`
+	Key       string    `json:"key,omitempty"` // the idempotency key of the request that did it
+	RequestID string    `json:"request_id,omitempty"`
+	Account   string    `json:"account"`
+	Amount    int64     `json:"amount"`
+	Currency  string    `json:"currency"`
+	// Authorized is on a capture, a release and an expiry: what had been reserved. A charge without it was
+	// taken at once.
+	Authorized int64             `json:"authorized,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty"` // the intent's, or the refund's own over it
 }
 
 // effect notes that something happened to an intent.

@@ -349,60 +349,6 @@ func (pi *intent) confirmable(m *method, p *node) *apiError {
 	return nil
 }
 
-// captureIntent takes the money an authorisation has reserved, all of it or a
-// part; what is left over is released.
-func (t *tx) captureIntent(c *call) (any, *apiError) {
-	pi, err := t.findIntent(c)
-	if err != nil {
-		return nil, err
-	}
-	ch := t.s.st.charges.byID[id(pi.LatestCharge)]
-	switch {
-	case pi.Status == succeeded && pi.CaptureMethod == "manual":
-		return nil, conflict(
-			pi, "payment_intent_unexpected_state", "",
-			"The remaining amount on this PaymentIntent could not be captured because the remainder of the "+
-				"authorized amount has been released.",
-		)
-	case pi.Status != requiresCapture:
-		return nil, conflict(
-			pi, "payment_intent_unexpected_state", "",
-			"This PaymentIntent could not be captured because it has a status of %s. Only a PaymentIntent with one "+
-				"of the following statuses may be captured: requires_capture.",
-			pi.Status,
-		)
-	}
-	amount := pi.AmountCapturable
-	if c.params.has("amount_to_capture") {
-		amount = c.params.integer("amount_to_capture")
-	}
-	switch {
-	case amount < 0:
-		return nil, conflict(pi, "", "amount_to_capture", "Invalid non-negative integer")
-	case amount == 0:
-		return nil, conflict(
-			pi, "parameter_invalid_integer", "amount", "This value must be greater than or equal to 1.",
-		)
-	case amount > pi.AmountCapturable:
-		return nil, conflict(
-			pi, "amount_too_large", "",
-			"The payment could not be captured because the requested capture amount is greater than the amount you "+
-				"can capture for this charge. Contact us via https://support.stripe.com/contact/ for help.",
-		)
-	}
-	pi, ch = edit(t, pi), edit(t, ch)
-	pi.change(&c.params)
-	pi.Metadata = mergeMetadata(pi.Metadata, &c.params)
-	pi.Status, pi.AmountCapturable, pi.AmountReceived, pi.Due = succeeded, 0, amount, noTime
-	ch.Captured, ch.AmountCaptured = true, amount
-	ch.BalanceTransaction = t.book("charge", "charge", ch, amount, cardFee(amount), ch.Description).ID
-	t.effect(EffectCharge, pi, amount, nil)
-	t.emit("charge.captured", ch, nil)
-	t.disputeIfTheCardSaysSo(pi, ch)
-	t.emit("payment_intent.succeeded", pi, nil)
-	return pi, nil
-}
-
 // cancelIntent ends an intent for good; no money can move through it any more.
 func (t *tx) cancelIntent(c *call) (any, *apiError) {
 	pi, err := t.findIntent(c)
@@ -411,7 +357,9 @@ func (t *tx) cancelIntent(c *call) (any, *apiError) {
 	}
 	switch pi.Status {
 	case requiresPaymentMethod, requiresCapture, requiresConfirmation, requiresAction, processing:
-		return t.cancel(pi, c.params.text("cancellation_reason")), nil
+		if pi.Capturing == nil {
+			return t.cancel(pi, c.params.text("cancellation_reason"), EffectReleased), nil
+		}
 	}
 	return nil, conflict(
 		pi, "payment_intent_unexpected_state", "",
@@ -422,14 +370,15 @@ func (t *tx) cancelIntent(c *call) (any, *apiError) {
 	)
 }
 
-func (t *tx) cancel(pi *intent, reason text) *intent {
+// cancel ends an intent. What it has reserved is released, which is entered in the log of effects as release.
+func (t *tx) cancel(pi *intent, reason text, release string) *intent {
 	pi = edit(t, pi)
-	if pi.Status == requiresCapture {
-		t.releaseAuthorization(pi)
+	if pi.Status == requiresCapture || pi.Capturing != nil {
+		t.release(pi, pi.Amount, release)
 	}
 	at := t.now.Unix()
-	pi.Status, pi.CanceledAt, pi.CancellationReason, pi.NextAction, pi.AmountCapturable, pi.Due = canceled, &at, reason,
-		nil, 0, noTime
+	pi.Status, pi.CanceledAt, pi.CancellationReason, pi.NextAction, pi.AmountCapturable = canceled, &at, reason, nil, 0
+	pi.Due, pi.DueTo, pi.Capturing = noTime, "", nil
 	t.effect(EffectCancel, pi, pi.Amount, nil)
 	t.emit("payment_intent.canceled", pi, nil)
 	return pi

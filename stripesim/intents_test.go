@@ -144,62 +144,6 @@ func TestIntents(t *testing.T) {
 		require.Equal(t, 1, b.sim.ChargeCount(""))
 	})
 
-	t.Run("CapturesAPartAndReleasesTheRest", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		pi := b.create("o1", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") })
-		pi, err := b.confirm(pi.ID, "k", "pm_card_visa")
-		require.NoError(t, err)
-		require.Equal(t, stripe.PaymentIntentStatusRequiresCapture, pi.Status)
-		require.Equal(t, int64(1000), pi.AmountCapturable)
-		require.Zero(t, b.sim.ChargeCount("o1"))
-
-		for amount, code := range map[int64]stripe.ErrorCode{9999: stripe.ErrorCodeAmountTooLarge,
-			0: stripe.ErrorCodeParameterInvalidInteger, -5: ""} {
-			_, err = b.api.PaymentIntents.Capture(
-				pi.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(amount)},
-			)
-			refused(t, err, 400, code)
-		}
-		pi, err = b.api.PaymentIntents.Capture(
-			pi.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(600)},
-		)
-		require.NoError(t, err)
-		require.Equal(t, int64(600), pi.AmountReceived)
-		require.Equal(t, 1, b.sim.ChargeCount("o1"))
-		_, err = b.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{})
-		require.Contains(
-			t, refused(t, err, 400, stripe.ErrorCodePaymentIntentUnexpectedState).Msg,
-			"remainder of the authorized amount has been released",
-		)
-	})
-
-	t.Run("LetsAnAuthorizationExpire", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		pi := b.create("o1", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") })
-		_, err := b.confirm(pi.ID, "k", "pm_card_visa")
-		require.NoError(t, err)
-		b.sim.Advance(authorizationLifetime + 1)
-		got := b.get(pi.ID)
-		require.Equal(t, stripe.PaymentIntentStatusCanceled, got.Status)
-		require.Equal(t, stripe.PaymentIntentCancellationReason("automatic"), got.CancellationReason)
-		require.Zero(t, b.sim.ChargeCount(""))
-		require.Len(t, b.effects(EffectReleased), 1)
-
-		captured, err := b.confirm(
-			b.create("o2", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID,
-			"k2", "pm_card_visa",
-		)
-		require.NoError(t, err)
-		_, err = b.api.PaymentIntents.Capture(captured.ID, &stripe.PaymentIntentCaptureParams{})
-		require.NoError(t, err)
-		b.sim.Advance(2 * authorizationLifetime)
-		require.Equal(
-			t, stripe.PaymentIntentStatusSucceeded, b.get(captured.ID).Status, "captured in time is paid for good",
-		)
-	})
-
 	t.Run("BooksAnAsyncCaptureLater", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

@@ -51,6 +51,11 @@ type row struct {
 	Spent         bool   `json:"spent,omitempty"`         // payment method: used once, and attached to no customer
 	Authenticated bool   `json:"authenticated,omitempty"` // intent: the customer has passed 3-D Secure
 
+	Capturing *capturing `json:"capturing,omitempty"` // intent: a capture that is processing
+	Lapsed    string     `json:"lapsed,omitempty"`    // intent: the error of a capture, for the network dropped the hold
+	Released  int64      `json:"released,omitempty"`  // charge: the part of amount_refunded that was never captured
+	Release   bool       `json:"release,omitempty"`   // refund: it stands for a release, and returned no money
+
 	Secret string `json:"secret,omitempty"` // webhook endpoint: signs its deliveries
 
 	Due   time.Time `json:"due,omitzero"`     // when Stripe will move this object on its own

@@ -79,7 +79,7 @@ func (t *tx) createRefund(c *call) (any, *apiError) {
 	if err != nil {
 		return nil, err
 	}
-	left := ch.AmountCaptured - ch.AmountRefunded
+	left := ch.AmountCaptured - ch.returned()
 	amount := left
 	if p.has("amount") {
 		amount = p.integer("amount")
@@ -121,7 +121,7 @@ func (t *tx) createRefund(c *call) (any, *apiError) {
 	t.create(re)
 	ch = edit(t, ch)
 	ch.AmountRefunded += amount
-	ch.Refunded = ch.AmountRefunded == ch.AmountCaptured
+	ch.Refunded = ch.returned() == ch.AmountCaptured
 	t.refundEffect(EffectRefund, pi, re)
 	t.emit("refund.created", re, nil)
 	t.emit("charge.refunded", ch, nil)
@@ -243,7 +243,7 @@ func (t *tx) emitRefund(name string, re *refund, previous map[string]any) {
 // FailRefund makes a refund fail now, whatever its card.
 func (s *Sim) FailRefund(refundID, reason string) error {
 	return s.byItself(refundID, func(t *tx, re *refund) { t.failRefund(re, reason) }, func(re *refund) bool {
-		return re.Status == succeeded || re.Status == refundPending
+		return re.undoable()
 	})
 }
 
@@ -251,8 +251,13 @@ func (s *Sim) FailRefund(refundID, reason string) error {
 // one that has succeeded.
 func (s *Sim) CancelRefund(refundID string) error {
 	return s.byItself(refundID, func(t *tx, re *refund) { t.takeBack(re) }, func(re *refund) bool {
-		return re.Status == succeeded || re.Status == refundPending
+		return re.undoable()
 	})
+}
+
+// undoable is whether the money of a refund can come back. A release moved none.
+func (o *refund) undoable() bool {
+	return (o.Status == succeeded || o.Status == refundPending) && !o.Release
 }
 
 func (t *tx) findRefund(c *call) (*refund, *apiError) {

@@ -46,7 +46,7 @@ func (t *tx) undo(done any) {
 		case canceled:
 		default:
 			reason := "automatic"
-			t.cancel(pi, &reason)
+			t.cancel(pi, &reason, EffectReleased)
 		}
 	case *refund:
 		t.failRefund(t.s.st.refunds.byID[o.ID], "unknown")

@@ -1,6 +1,7 @@
 package stripesim
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -39,6 +40,9 @@ type Options struct {
 	// LockWait is how long a request waits for an object that another request
 	// is changing before it gets 429 lock_timeout. Zero is defaultLockWait.
 	LockWait time.Duration
+	// ReleaseRegime is what a release of authorised money leaves behind. Empty is RegimeRefunds, as in the
+	// version that is spoken here.
+	ReleaseRegime ReleaseRegime
 	// Log gets what a webhook receiver would want to know. nil is silence.
 	Log *slog.Logger
 }
@@ -50,8 +54,6 @@ const (
 	// Stripe does not publish its lock wait. Long enough for a neighbour that
 	// answers normally, short enough that a held one is noticed.
 	defaultLockWait = 2 * time.Second
-	// Card authorisations lapse after seven days.
-	authorizationLifetime = 7 * 24 * time.Hour
 	// The events list goes back thirty days.
 	eventLifetime = 30 * 24 * time.Hour
 	// Search is eventually consistent: under a minute normally, according to Stripe. A
@@ -75,6 +77,8 @@ type Sim struct {
 	searchLag   time.Duration
 	listLag     time.Duration
 	lockWait    time.Duration
+	regime      ReleaseRegime
+	captureTime time.Duration // how long a capture is processing; zero: it succeeds at once
 	requestSeed uint64
 	pruned      time.Time // when old keys were last looked for
 	pending     map[string]pendingRepair
@@ -102,6 +106,9 @@ func New(opts Options) (*Sim, error) {
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if err := s.SetReleaseRegime(opts.ReleaseRegime); err != nil {
+		return nil, err
 	}
 	s.lockWait, s.searchLag = defaultLockWait, defaultSearchLag
 	if opts.LockWait > 0 {
@@ -181,6 +188,7 @@ func (s *Sim) Reset() error {
 	s.st = newStore()
 	s.st.epoch = epoch
 	s.offset, s.searchLag, s.listLag, s.agenda = 0, defaultSearchLag, 0, nil
+	s.regime, s.captureTime = cmp.Or(s.opts.ReleaseRegime, RegimeRefunds), 0
 	s.pending = map[string]pendingRepair{}
 	if s.journal != nil {
 		if err := s.journal.clear(); err != nil {
