@@ -3,7 +3,7 @@
 //
 //	stripesim [-addr 127.0.0.1:12111] [-admin 127.0.0.1:12112] [-store FILE]
 //	          [-keys sk_test_…,…] [-webhook-url URL -webhook-secret whsec_…]
-//	          [-latency 80ms] [-seed N]
+//	          [-latency 80ms] [-seed N] [-release-regime refunds|basil]
 //	stripesim healthcheck [-admin ADDR]
 //
 // Every flag can also be given as STRIPESIM_ADDR, STRIPESIM_WEBHOOK_URL and so on;
@@ -48,6 +48,7 @@ type config struct {
 	webhookURL, webhookSecret string
 	latency                   time.Duration
 	seed                      uint64
+	regime                    string
 }
 
 func parse(args []string, getenv func(string) string, stderr io.Writer) (config, error) {
@@ -64,6 +65,8 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (config,
 	fs.StringVar(&c.webhookSecret, "webhook-secret", "", "sign them with this")
 	fs.DurationVar(&c.latency, "latency", 0, "how long an answer takes, on average")
 	fs.Uint64Var(&c.seed, "seed", 0, "makes ids and latencies repeatable; 0 draws one")
+	fs.StringVar(&c.regime, "release-regime", string(stripesim.RegimeRefunds),
+		"what a release of authorised money leaves behind: refunds (before 2025-03-31.basil) or basil (nothing)")
 	var bad error
 	fs.VisitAll(func(f *flag.Flag) {
 		name := "STRIPESIM_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
@@ -124,6 +127,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 func (c config) options(log *slog.Logger) stripesim.Options {
 	o := stripesim.Options{
 		Store: c.store, WebhookURL: c.webhookURL, WebhookSecret: c.webhookSecret, Seed: c.seed, Log: log,
+		ReleaseRegime: stripesim.ReleaseRegime(c.regime),
 	}
 	if c.keys != "*" {
 		o.Keys = strings.Split(c.keys, ",")

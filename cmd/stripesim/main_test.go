@@ -92,6 +92,22 @@ func TestRun(t *testing.T) {
 		require.NoError(t, stop())
 	})
 
+	t.Run("PlaysTheNewerReleaseRegime", func(t *testing.T) {
+		t.Parallel()
+		for regime, refunded := range map[string]string{"refunds": `"amount_refunded":1000`, "basil": `"amount_refunded":0`} {
+			api, _, stop := start(t, "-release-regime", regime)
+			form := "amount=1000&currency=usd&payment_method_types[0]=card&confirm=true&payment_method=pm_card_visa" +
+				"&capture_method=manual"
+			code, body := request(t, "POST", api+"/v1/payment_intents", form)
+			require.Equal(t, 200, code, body)
+			id := regexp.MustCompile(`pi_\w{24}`).FindString(body)
+			code, body = request(t, "POST", api+"/v1/payment_intents/"+id+"/cancel", "expand[0]=latest_charge")
+			require.Equal(t, 200, code, body)
+			require.Contains(t, body, refunded, regime)
+			require.NoError(t, stop())
+		}
+	})
+
 	t.Run("StopsWhileARequestIsHeld", func(t *testing.T) {
 		t.Parallel()
 		api, admin, stop := start(t)
@@ -129,6 +145,8 @@ func TestRun(t *testing.T) {
 		}
 		require.Error(t, run(t.Context(), []string{"-no-such-flag"}, env(), io.Discard, io.Discard))
 		require.Error(t, run(t.Context(), []string{"stray"}, env(), io.Discard, io.Discard))
+		require.ErrorContains(t, run(t.Context(), []string{"-release-regime", "acacia"}, env(), io.Discard, io.Discard),
+			"there are refunds and basil")
 		var help bytes.Buffer
 		require.NoError(t, run(t.Context(), []string{"-h"}, env(), io.Discard, &help))
 		require.Contains(t, help.String(), "-webhook-url")
