@@ -588,7 +588,7 @@ SELECT d.status, count(*) AS open,
     coalesce(extract(epoch FROM min(d.evidence_due_by) - clock_timestamp()), 'Infinity')::float8 AS due_seconds
 FROM disputes d
 JOIN payments p ON p.tenant_id = d.tenant_id AND p.id = d.payment_id
-WHERE d.watched AND NOT (d.status = 'warning_needs_response' AND p.amount_refunded_minor >= p.amount_minor)
+WHERE d.watched AND NOT (d.status = 'warning_needs_response' AND p.amount_refunded_minor >= coalesce(p.captured_minor, p.amount_minor))
 GROUP BY d.status
 `
 

@@ -9,6 +9,51 @@ import (
 	"context"
 )
 
+const InvariantAuthorizationHasOneEnd = `-- name: InvariantAuthorizationHasOneEnd :many
+SELECT concat_ws(' ', o.tenant_id, o.id)::text AS subject,
+    concat('order is ', o.status, ', payment ', p.id, ' is ', p.status)::text AS detail
+FROM orders o
+FULL JOIN (SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments WHERE status = 'authorized') p ON p.tenant_id = o.tenant_id AND p.order_id = o.id
+WHERE (o.status = 'authorized') IS DISTINCT FROM (p.id IS NOT NULL)
+UNION ALL
+SELECT concat_ws(' ', p.tenant_id, p.id), concat('a capture or cancel works on it, and its key has ended')
+FROM payments p
+WHERE p.capturing_key IS NOT NULL AND NOT EXISTS (
+    SELECT FROM idempotency_keys k
+    WHERE k.tenant_id = p.tenant_id AND k.key = p.capturing_key AND k.finished_at IS NULL)
+UNION ALL
+SELECT concat_ws(' ', p.tenant_id, p.id), concat('authorized until ', p.capture_before)
+FROM payments p
+WHERE p.status = 'authorized' AND p.capture_before < clock_timestamp() - interval '1 day 1 hour'
+`
+
+type InvariantAuthorizationHasOneEndRow struct {
+	Subject string
+	Detail  string
+}
+
+// I26: an order is authorized exactly while a payment of it is, a capture or cancel that works on an authorization has an
+// unfinished key, and no authorization outlives its time by much: it is read once a day at least.
+func (q *Queries) InvariantAuthorizationHasOneEnd(ctx context.Context) ([]InvariantAuthorizationHasOneEndRow, error) {
+	rows, err := q.db.Query(ctx, InvariantAuthorizationHasOneEnd)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantAuthorizationHasOneEndRow{}
+	for rows.Next() {
+		var i InvariantAuthorizationHasOneEndRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const InvariantCallBeforeEffect = `-- name: InvariantCallBeforeEffect :many
 SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject, concat('no call is recorded for ', p.intent_id)::text AS detail
 FROM payments p
@@ -238,7 +283,8 @@ const InvariantLastEventAgrees = `-- name: InvariantLastEventAgrees :many
 SELECT concat_ws(' ', s.tenant_id, s.id)::text AS subject,
     concat('is ', s.status, ', and its last event is ', e.type)::text AS detail
 FROM (SELECT o.tenant_id, o.id, o.version, o.status::text, 'order.' || CASE o.status
-          WHEN 'open' THEN 'created' WHEN 'canceled' THEN 'canceled' ELSE 'paid' END AS expected
+          WHEN 'open' THEN CASE o.version WHEN 1 THEN 'created' ELSE 'reopened' END
+          WHEN 'canceled' THEN 'canceled' WHEN 'authorized' THEN 'authorized' ELSE 'paid' END AS expected
       FROM orders o
       UNION ALL
       SELECT p.tenant_id, p.id, p.version, p.status::text, 'payment.' || CASE p.status
@@ -287,7 +333,8 @@ SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
     concat('responded ', k.answer_status, ' while ', s.operation, ' is ', s.outcome)::text AS detail
 FROM idempotency_keys k
 JOIN stripe_calls s ON s.tenant_id = k.tenant_id
-    AND s.stripe_key IN (k.tenant_id || ':' || k.key || ':confirm', k.tenant_id || ':' || k.key || ':refund')
+    AND s.stripe_key IN (k.tenant_id || ':' || k.key || ':confirm', k.tenant_id || ':' || k.key || ':refund',
+        k.tenant_id || ':' || k.key || ':capture')
 WHERE k.answer_status >= 400 AND s.outcome IN ('sent', 'unknown')
 UNION ALL
 SELECT concat_ws(' ', p.tenant_id, p.id), concat(p.status, ' while its confirm is ', s.outcome)
@@ -494,25 +541,28 @@ func (q *Queries) InvariantOneEffectPerKey(ctx context.Context) ([]InvariantOneE
 
 const InvariantOrderAgreesWithPayment = `-- name: InvariantOrderAgreesWithPayment :many
 SELECT concat_ws(' ', o.tenant_id, o.id)::text AS subject,
-    concat(o.status, ' of ', o.amount_minor, ' ', o.currency, ', refunded ', o.amount_refunded_minor,
-        '; payment ', coalesce(o.payment_id, p.id), ' ', p.status, ' of ', p.amount_minor, ' ', p.currency,
+    concat(o.status, ' of ', o.amount_minor, ' ', o.currency, ', captured ', o.captured_minor, ', refunded ',
+        o.amount_refunded_minor, '; payment ', coalesce(o.payment_id, p.id), ' ', p.status, ' of ', p.amount_minor, ' ',
+        p.currency, ', captured ', p.captured_minor,
         ', refunded ', p.amount_refunded_minor)::text AS detail
 FROM orders o
 LEFT JOIN payments p ON p.tenant_id = o.tenant_id AND p.order_id = o.id AND p.status = 'succeeded'
 WHERE (o.payment_id IS NOT NULL
-        AND (p.id IS DISTINCT FROM o.payment_id OR p.amount_refunded_minor <> o.amount_refunded_minor))
-   OR (o.status = 'open' AND p.id IS NOT NULL)
+        AND (p.id IS DISTINCT FROM o.payment_id OR p.amount_refunded_minor <> o.amount_refunded_minor
+            OR p.captured_minor IS DISTINCT FROM o.captured_minor))
+   OR (o.status IN ('open', 'authorized') AND p.id IS NOT NULL)
    OR (o.status = 'canceled'
-        AND p.amount_refunding_minor <> p.amount_minor -- paid too late, so it is refunded, or that is owed
+        AND p.amount_refunding_minor <> coalesce(p.captured_minor, p.amount_minor) -- paid too late, so it is refunded, or that is owed
         AND NOT EXISTS (
             SELECT FROM refunds_owed w
             WHERE w.tenant_id = p.tenant_id AND w.payment_id = p.id
-              AND (w.ended_at IS NULL OR p.amount_refunding_minor + w.settled_minor >= p.amount_minor)))
+              AND (w.ended_at IS NULL
+                  OR p.amount_refunding_minor + w.settled_minor >= coalesce(p.captured_minor, p.amount_minor))))
    OR (p.amount_minor, p.currency) <> (o.amount_minor, o.currency)
    OR (o.status IN ('paid', 'partially_refunded', 'refunded')
         AND o.status <> CASE o.amount_refunded_minor
             WHEN 0 THEN 'paid'
-            WHEN o.amount_minor THEN 'refunded'
+            WHEN coalesce(o.captured_minor, o.amount_minor) THEN 'refunded'
             ELSE 'partially_refunded' END::order_status)
 `
 
@@ -521,7 +571,7 @@ type InvariantOrderAgreesWithPaymentRow struct {
 	Detail  string
 }
 
-// I8: an order is paid by the payment it refers to, with its whole amount, and has the same refunded amount.
+// I8: an order is paid by the payment it refers to, with what was captured, and has the same refunded amount.
 func (q *Queries) InvariantOrderAgreesWithPayment(ctx context.Context) ([]InvariantOrderAgreesWithPaymentRow, error) {
 	rows, err := q.db.Query(ctx, InvariantOrderAgreesWithPayment)
 	if err != nil {
@@ -601,13 +651,13 @@ JOIN payments p ON p.tenant_id = r.tenant_id AND p.id = r.payment_id
 LEFT JOIN refunds_owed o ON o.tenant_id = r.tenant_id AND o.payment_id = r.payment_id
 WHERE (p.must_be_refunded OR r.origin = 'automatic') AND r.status IN ('failed', 'canceled')
   AND (o.payment_id IS NULL OR o.ended_at IS NOT NULL)
-  AND p.amount_refunded_minor + coalesce(o.settled_minor, 0) < p.amount_minor
+  AND p.amount_refunded_minor + coalesce(o.settled_minor, 0) < coalesce(p.captured_minor, p.amount_minor)
 UNION ALL
-SELECT concat_ws(' ', p.tenant_id, p.id), concat(p.amount_refunding_minor, ' of ', p.amount_minor, ' refunded and ',
-    o.settled_minor, ' settled in another way')
+SELECT concat_ws(' ', p.tenant_id, p.id), concat(p.amount_refunding_minor, ' of ', coalesce(p.captured_minor, p.amount_minor),
+    ' refunded and ', o.settled_minor, ' settled in another way')
 FROM payments p
 JOIN refunds_owed o ON o.tenant_id = p.tenant_id AND o.payment_id = p.id
-WHERE p.amount_refunding_minor + o.settled_minor > p.amount_minor
+WHERE p.amount_refunding_minor + o.settled_minor > coalesce(p.captured_minor, p.amount_minor)
   AND NOT EXISTS ( -- others may have given back at Stripe what was settled
       SELECT FROM refunds r WHERE r.tenant_id = p.tenant_id AND r.payment_id = p.id AND r.origin = 'provider')
 UNION ALL
@@ -736,7 +786,7 @@ func (q *Queries) InvariantReferencesStayInTheTenant(ctx context.Context) ([]Inv
 
 const InvariantRefundsAddUp = `-- name: InvariantRefundsAddUp :many
 SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject,
-    concat(p.amount_minor, ' ', p.currency, ', refunding ', p.amount_refunding_minor, ' (', coalesce(r.refunding, 0),
+    concat(coalesce(p.captured_minor, p.amount_minor), ' ', p.currency, ', refunding ', p.amount_refunding_minor, ' (', coalesce(r.refunding, 0),
         '), refunded ', p.amount_refunded_minor, ' (', coalesce(r.refunded, 0), ')')::text AS detail
 FROM payments p
 LEFT JOIN (
@@ -750,7 +800,7 @@ LEFT JOIN (
 ) r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
 WHERE p.amount_refunding_minor <> coalesce(r.refunding, 0)
    OR p.amount_refunded_minor <> coalesce(r.refunded, 0)
-   OR p.amount_refunding_minor > p.amount_minor
+   OR p.amount_refunding_minor > coalesce(p.captured_minor, p.amount_minor)
    OR coalesce(r.mismatched, false)
 `
 
@@ -978,7 +1028,9 @@ SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
 FROM a
 LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.id = a.resource_id
 WHERE p.id IS NULL
-   OR p.status <> 'succeeded'
+   OR p.status NOT IN ('succeeded', 'authorized', 'canceled')
+   -- What was authorized may have been captured or released since.
+   OR p.status <> 'succeeded' AND a.answer->>'status' IS DISTINCT FROM 'authorized'
    OR p.id IS DISTINCT FROM a.answer->>'id'
    OR p.amount_minor::text IS DISTINCT FROM a.answer->>'amount'
    OR p.currency IS DISTINCT FROM a.answer->>'currency'
@@ -1073,7 +1125,18 @@ WHERE (h.version = 1) IS DISTINCT FROM (
         AND (h.before, h.type) NOT IN (
         ('order.created', 'order.paid'),
         ('order.created', 'order.canceled'),
+        ('order.created', 'order.authorized'),
+        ('order.authorized', 'order.paid'),
+        ('order.authorized', 'order.canceled'),
+        ('order.authorized', 'order.reopened'),
+        ('order.reopened', 'order.authorized'),
+        ('order.reopened', 'order.paid'),
+        ('order.reopened', 'order.canceled'),
         ('payment.created', 'payment.requires_action'),
+        ('payment.created', 'payment.authorized'),
+        ('payment.requires_action', 'payment.authorized'),
+        ('payment.authorized', 'payment.succeeded'),
+        ('payment.authorized', 'payment.canceled'),
         ('payment.created', 'payment.succeeded'),
         ('payment.created', 'payment.failed'),
         ('payment.created', 'payment.canceled'),

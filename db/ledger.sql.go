@@ -48,11 +48,12 @@ const LedgerBasisOfPayment = `-- name: LedgerBasisOfPayment :one
 SELECT EXISTS (
         SELECT FROM payments p
         WHERE p.tenant_id = $1 AND p.id = $2 AND p.status = 'succeeded'
-          AND p.amount_minor = $3 AND p.currency = $4) AS matches,
+          AND coalesce(p.captured_minor, p.amount_minor) = $3::bigint AND p.currency = $4) AS matches,
     EXISTS (
         SELECT FROM payments p
         WHERE p.tenant_id = $1 AND p.order_id = $5 AND p.status = 'succeeded'
-          AND p.intent_id = $6::text AND p.amount_minor = $3 AND p.currency = $4
+          AND p.intent_id = $6::text AND coalesce(p.captured_minor, p.amount_minor) = $3::bigint
+          AND p.currency = $4
           AND NOT EXISTS (SELECT FROM payments o WHERE o.tenant_id = $1 AND o.id = $2)) AS adopted
 `
 

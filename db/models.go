@@ -392,6 +392,7 @@ type OrderStatus string
 
 const (
 	OrderStatusOpen              OrderStatus = "open"
+	OrderStatusAuthorized        OrderStatus = "authorized"
 	OrderStatusPaid              OrderStatus = "paid"
 	OrderStatusCanceled          OrderStatus = "canceled"
 	OrderStatusPartiallyRefunded OrderStatus = "partially_refunded"
@@ -436,6 +437,7 @@ func (ns NullOrderStatus) Value() (driver.Value, error) {
 func (e OrderStatus) Valid() bool {
 	switch e {
 	case OrderStatusOpen,
+		OrderStatusAuthorized,
 		OrderStatusPaid,
 		OrderStatusCanceled,
 		OrderStatusPartiallyRefunded,
@@ -501,6 +503,7 @@ type PaymentStatus string
 const (
 	PaymentStatusProcessing     PaymentStatus = "processing"
 	PaymentStatusRequiresAction PaymentStatus = "requires_action"
+	PaymentStatusAuthorized     PaymentStatus = "authorized"
 	PaymentStatusSucceeded      PaymentStatus = "succeeded"
 	PaymentStatusFailed         PaymentStatus = "failed"
 	PaymentStatusCanceled       PaymentStatus = "canceled"
@@ -545,6 +548,7 @@ func (e PaymentStatus) Valid() bool {
 	switch e {
 	case PaymentStatusProcessing,
 		PaymentStatusRequiresAction,
+		PaymentStatusAuthorized,
 		PaymentStatusSucceeded,
 		PaymentStatusFailed,
 		PaymentStatusCanceled:
@@ -1026,6 +1030,7 @@ type Order struct {
 	AmountMinor         int64
 	AmountRefundedMinor int64
 	AmountDisputedMinor int64
+	CapturedMinor       *int64
 	IntentsRetired      int32
 	Status              OrderStatus
 	Version             int64
@@ -1045,6 +1050,7 @@ type Payment struct {
 	AmountRefundedMinor  int64
 	AmountDisputedMinor  int64
 	IntentNumber         int32
+	ManualCapture        bool
 	MustBeRefunded       bool
 	IntentSpent          bool
 	CreateSentAt         *time.Time
@@ -1064,6 +1070,10 @@ type Payment struct {
 	FailureCode          *string
 	FailureDeclineCode   *string
 	FailureMessage       *string
+	CaptureBefore        *time.Time
+	CapturingKey         *string
+	CapturingMinor       *int64
+	CapturedMinor        *int64
 }
 
 type Refund struct {

@@ -639,7 +639,7 @@ func (q *Queries) OperatorOutboxParked(ctx context.Context, limitRows int32) ([]
 }
 
 const OperatorRefundsOwed = `-- name: OperatorRefundsOwed :many
-SELECT o.tenant_id, o.payment_id, o.order_id, o.currency, o.last_refund_id, o.last_error, o.attempts, o.settled_minor, o.since, o.next_attempt_at, o.parked_at, o.ended_at, o.ended_how, (p.amount_minor - p.amount_refunded_minor - o.settled_minor)::bigint AS owed_minor,
+SELECT o.tenant_id, o.payment_id, o.order_id, o.currency, o.last_refund_id, o.last_error, o.attempts, o.settled_minor, o.since, o.next_attempt_at, o.parked_at, o.ended_at, o.ended_how, (coalesce(p.captured_minor, p.amount_minor) - p.amount_refunded_minor - o.settled_minor)::bigint AS owed_minor,
     p.amount_refunding_minor > p.amount_refunded_minor AS under_way
 FROM refunds_owed o
 JOIN payments p ON p.tenant_id = o.tenant_id AND p.id = o.payment_id
@@ -784,6 +784,7 @@ WITH work AS MATERIALIZED (
             SELECT FROM stripe_call_rows s
             WHERE s.tenant_id = w.tenant_id
               AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+                  w.tenant_id || ':' || w.key || ':capture',
                   (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
               AND (s.outcome = 'unknown' OR s.outcome = 'sent' AND NOT w.held))
             OR NOT w.held AND EXISTS (
@@ -940,7 +941,7 @@ func (q *Queries) OperatorWorkCounts(ctx context.Context, scanMax int32) (Operat
 
 const RefundOwedSettle = `-- name: RefundOwedSettle :execrows
 UPDATE refunds_owed o
-SET settled_minor = p.amount_minor - p.amount_refunded_minor, ended_at = clock_timestamp(),
+SET settled_minor = coalesce(p.captured_minor, p.amount_minor) - p.amount_refunded_minor, ended_at = clock_timestamp(),
     ended_how = 'settled_outside', parked_at = NULL, attempts = 0
 FROM payments p
 WHERE o.tenant_id = $1 AND o.payment_id = $2 AND o.ended_at IS NULL

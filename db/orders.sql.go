@@ -11,10 +11,47 @@ import (
 	"time"
 )
 
+const OrderAuthorize = `-- name: OrderAuthorize :one
+UPDATE orders SET status = 'authorized', version = version + 1
+WHERE tenant_id = $1 AND id = $2 AND status = 'open'
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id
+`
+
+type OrderAuthorizeParams struct {
+	TenantID string
+	ID       string
+}
+
+// No row: it is not open any more.
+func (q *Queries) OrderAuthorize(ctx context.Context, arg OrderAuthorizeParams) (Order, error) {
+	row := q.db.QueryRow(ctx, OrderAuthorize, arg.TenantID, arg.ID)
+	var i Order
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.Currency,
+		&i.Items,
+		&i.CustomerReference,
+		&i.Metadata,
+		&i.CheckoutID,
+		&i.CancelingKey,
+		&i.CreatedAt,
+		&i.AmountMinor,
+		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
+		&i.CapturedMinor,
+		&i.IntentsRetired,
+		&i.Status,
+		&i.Version,
+		&i.PaymentID,
+	)
+	return i, err
+}
+
 const OrderCancel = `-- name: OrderCancel :one
 UPDATE orders SET status = 'canceled', version = version + 1
-WHERE tenant_id = $1 AND id = $2 AND status = 'open'
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id
+WHERE tenant_id = $1 AND id = $2 AND status IN ('open', 'authorized')
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id
 `
 
 type OrderCancelParams struct {
@@ -22,7 +59,7 @@ type OrderCancelParams struct {
 	ID       string
 }
 
-// No row: it is not open any more.
+// No row: it is neither open nor authorized any more.
 func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order, error) {
 	row := q.db.QueryRow(ctx, OrderCancel, arg.TenantID, arg.ID)
 	var i Order
@@ -39,6 +76,7 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
+		&i.CapturedMinor,
 		&i.IntentsRetired,
 		&i.Status,
 		&i.Version,
@@ -66,7 +104,7 @@ func (q *Queries) OrderCancelAbort(ctx context.Context, arg OrderCancelAbortPara
 
 const OrderCancelBegin = `-- name: OrderCancelBegin :execrows
 UPDATE orders SET canceling_key = $1
-WHERE tenant_id = $2 AND id = $3 AND status = 'open'
+WHERE tenant_id = $2 AND id = $3 AND status IN ('open', 'authorized')
 `
 
 type OrderCancelBeginParams struct {
@@ -75,7 +113,8 @@ type OrderCancelBeginParams struct {
 	ID           string
 }
 
-// From here on no payment of the order can begin. Zero rows: it is not open.
+// From here on no payment of the order can begin, nor a capture of one that is authorized. Zero rows: it is neither open
+// nor authorized.
 func (q *Queries) OrderCancelBegin(ctx context.Context, arg OrderCancelBeginParams) (int64, error) {
 	result, err := q.db.Exec(ctx, OrderCancelBegin, arg.CancelingKey, arg.TenantID, arg.ID)
 	if err != nil {
@@ -85,7 +124,7 @@ func (q *Queries) OrderCancelBegin(ctx context.Context, arg OrderCancelBeginPara
 }
 
 const OrderGet = `-- name: OrderGet :one
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2
 `
 
 type OrderGetParams struct {
@@ -109,6 +148,7 @@ func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, erro
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
+		&i.CapturedMinor,
 		&i.IntentsRetired,
 		&i.Status,
 		&i.Version,
@@ -151,7 +191,7 @@ func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error 
 }
 
 const OrderList = `-- name: OrderList :many
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id FROM orders
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id FROM orders
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -185,6 +225,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 			&i.AmountMinor,
 			&i.AmountRefundedMinor,
 			&i.AmountDisputedMinor,
+			&i.CapturedMinor,
 			&i.IntentsRetired,
 			&i.Status,
 			&i.Version,
@@ -201,7 +242,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 }
 
 const OrderLock = `-- name: OrderLock :one
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type OrderLockParams struct {
@@ -225,6 +266,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
+		&i.CapturedMinor,
 		&i.IntentsRetired,
 		&i.Status,
 		&i.Version,
@@ -234,20 +276,28 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 }
 
 const OrderPay = `-- name: OrderPay :one
-UPDATE orders SET status = 'paid', version = version + 1, payment_id = $1
-WHERE tenant_id = $2 AND id = $3 AND status = 'open'
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, intents_retired, status, version, payment_id
+UPDATE orders
+SET status = 'paid', version = version + 1, payment_id = $1, captured_minor = $2
+WHERE tenant_id = $3 AND id = $4 AND status IN ('open', 'authorized')
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id
 `
 
 type OrderPayParams struct {
-	PaymentID *string
-	TenantID  string
-	ID        string
+	PaymentID     *string
+	CapturedMinor *int64
+	TenantID      string
+	ID            string
 }
 
-// No row: it is not open any more.
+// captured_minor: what a capture took; null of a payment that was not authorized first. No row: it is neither open nor
+// authorized any more.
 func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, error) {
-	row := q.db.QueryRow(ctx, OrderPay, arg.PaymentID, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, OrderPay,
+		arg.PaymentID,
+		arg.CapturedMinor,
+		arg.TenantID,
+		arg.ID,
+	)
 	var i Order
 	err := row.Scan(
 		&i.TenantID,
@@ -262,6 +312,44 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
+		&i.CapturedMinor,
+		&i.IntentsRetired,
+		&i.Status,
+		&i.Version,
+		&i.PaymentID,
+	)
+	return i, err
+}
+
+const OrderReopen = `-- name: OrderReopen :one
+UPDATE orders SET status = 'open', version = version + 1
+WHERE tenant_id = $1 AND id = $2 AND status = 'authorized'
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id
+`
+
+type OrderReopenParams struct {
+	TenantID string
+	ID       string
+}
+
+// The authorization of its payment was released. No row: it is not authorized any more.
+func (q *Queries) OrderReopen(ctx context.Context, arg OrderReopenParams) (Order, error) {
+	row := q.db.QueryRow(ctx, OrderReopen, arg.TenantID, arg.ID)
+	var i Order
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.Currency,
+		&i.Items,
+		&i.CustomerReference,
+		&i.Metadata,
+		&i.CheckoutID,
+		&i.CancelingKey,
+		&i.CreatedAt,
+		&i.AmountMinor,
+		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
+		&i.CapturedMinor,
 		&i.IntentsRetired,
 		&i.Status,
 		&i.Version,

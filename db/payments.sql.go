@@ -20,15 +20,16 @@ WITH asked AS MATERIALIZED (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id
         LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.intents_retired, o.status, o.version, o.payment_id,
+SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.status, o.version, o.payment_id,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
+    coalesce(last.manual_capture, false)::boolean AS manual_capture,
     coalesce(last.live_status, '')::text AS live_status
 FROM asked
 JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.id
 LEFT JOIN LATERAL (
-    SELECT p.intent_number, p.intent_id, p.intent_closed,
+    SELECT p.intent_number, p.intent_id, p.intent_closed, p.manual_capture,
         max(p.status::text) FILTER (WHERE p.ended_id IS NULL) OVER () AS live_status
     FROM payments p
     WHERE p.tenant_id = o.tenant_id AND p.order_id = o.id
@@ -41,12 +42,13 @@ type OrderToPayParams struct {
 }
 
 type OrderToPayRow struct {
-	Ordinal      int32
-	Order        Order
-	IntentNumber int32
-	IntentID     string
-	IntentClosed bool
-	LiveStatus   string
+	Ordinal       int32
+	Order         Order
+	IntentNumber  int32
+	IntentID      string
+	IntentClosed  bool
+	ManualCapture bool
+	LiveStatus    string
 }
 
 // Returns each order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the
@@ -74,6 +76,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]Order
 			&i.Order.AmountMinor,
 			&i.Order.AmountRefundedMinor,
 			&i.Order.AmountDisputedMinor,
+			&i.Order.CapturedMinor,
 			&i.Order.IntentsRetired,
 			&i.Order.Status,
 			&i.Order.Version,
@@ -81,6 +84,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]Order
 			&i.IntentNumber,
 			&i.IntentID,
 			&i.IntentClosed,
+			&i.ManualCapture,
 			&i.LiveStatus,
 		); err != nil {
 			return nil, err
@@ -96,7 +100,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]Order
 const PaymentBegin = `-- name: PaymentBegin :many
 
 WITH asked AS MATERIALIZED (
-    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.amount_minor, a.currency, a.payment_method, a.intent_number, a.intent_id, a.created_at, a.event_data, a.traceparent
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.amount_minor, a.currency, a.payment_method, a.intent_number, a.intent_id, a.manual_capture, a.created_at, a.event_data, a.traceparent
     FROM (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS order_id,
             unnest($3::text[]) AS key,
@@ -107,11 +111,12 @@ WITH asked AS MATERIALIZED (
             unnest($11::text[]) AS payment_id, unnest($12::bigint[]) AS amount_minor,
             unnest($13::text[]) AS currency, unnest($14::text[]) AS payment_method,
             unnest($15::integer[]) AS intent_number, unnest($16::text[]) AS intent_id,
-            unnest($17::timestamptz[]) AS created_at, unnest($18::bytea[]) AS event_data,
-            unnest($19::text[]) AS traceparent
+            unnest($17::boolean[]) AS manual_capture,
+            unnest($18::timestamptz[]) AS created_at, unnest($19::bytea[]) AS event_data,
+            unnest($20::text[]) AS traceparent
         LIMIT cardinality($3::text[])) a
 ), payable AS MATERIALIZED (
-    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.amount_minor, asked.currency, asked.payment_method, asked.intent_number, asked.intent_id, asked.created_at, asked.event_data, asked.traceparent
+    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.amount_minor, asked.currency, asked.payment_method, asked.intent_number, asked.intent_id, asked.manual_capture, asked.created_at, asked.event_data, asked.traceparent
     FROM asked
     JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
@@ -134,12 +139,12 @@ WITH asked AS MATERIALIZED (
     RETURNING claim_token
 ), begun AS MATERIALIZED (
     -- A join would compare each row with each; IS TRUE keeps this from becoming one.
-    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.created_at, payable.event_data, payable.traceparent FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
+    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.manual_capture, payable.created_at, payable.event_data, payable.traceparent FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
-        intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
+        manual_capture, intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
     SELECT tenant_id, payment_id, order_id, key, amount_minor, currency, payment_method,
-        intent_number, nullif(intent_id, ''), CASE WHEN intent_id = '' THEN clock_timestamp() END,
+        manual_capture, intent_number, nullif(intent_id, ''), CASE WHEN intent_id = '' THEN clock_timestamp() END,
         CASE WHEN intent_id <> '' THEN clock_timestamp() END, created_at
     FROM begun
 ), event AS (
@@ -167,6 +172,7 @@ type PaymentBeginParams struct {
 	PaymentMethods      []string
 	IntentNumbers       []int32
 	IntentIds           []string
+	ManualCaptures      []bool
 	CreatedAt           []time.Time
 	EventData           [][]byte
 	Traceparents        []string
@@ -210,6 +216,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 		arg.PaymentMethods,
 		arg.IntentNumbers,
 		arg.IntentIds,
+		arg.ManualCaptures,
 		arg.CreatedAt,
 		arg.EventData,
 		arg.Traceparents,
@@ -233,7 +240,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -257,6 +264,7 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
 		&i.IntentNumber,
+		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
 		&i.CreateSentAt,
@@ -276,8 +284,59 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 	)
 	return i, err
+}
+
+const PaymentCaptureAbort = `-- name: PaymentCaptureAbort :execrows
+UPDATE payments SET capturing_key = NULL, capturing_minor = NULL
+WHERE tenant_id = $1 AND id = $2 AND capturing_key = $3
+`
+
+type PaymentCaptureAbortParams struct {
+	TenantID     string
+	ID           string
+	CapturingKey *string
+}
+
+// The capture or cancel has ended without an effect: another may begin.
+func (q *Queries) PaymentCaptureAbort(ctx context.Context, arg PaymentCaptureAbortParams) (int64, error) {
+	result, err := q.db.Exec(ctx, PaymentCaptureAbort, arg.TenantID, arg.ID, arg.CapturingKey)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const PaymentCaptureBegin = `-- name: PaymentCaptureBegin :execrows
+UPDATE payments SET capturing_key = $1, capturing_minor = $2
+WHERE tenant_id = $3 AND id = $4 AND status = 'authorized' AND capturing_key IS NULL
+`
+
+type PaymentCaptureBeginParams struct {
+	CapturingKey   *string
+	CapturingMinor *int64
+	TenantID       string
+	ID             string
+}
+
+// From here on no other capture or cancel of the authorization begins. capturing_minor: what is captured; null: it is
+// canceled. Zero rows: it is not authorized any more, or another works on it.
+func (q *Queries) PaymentCaptureBegin(ctx context.Context, arg PaymentCaptureBeginParams) (int64, error) {
+	result, err := q.db.Exec(ctx, PaymentCaptureBegin,
+		arg.CapturingKey,
+		arg.CapturingMinor,
+		arg.TenantID,
+		arg.ID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const PaymentFinish = `-- name: PaymentFinish :many
@@ -471,7 +530,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) ([
 
 const PaymentGet = `-- name: PaymentGet :one
 
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -496,6 +555,7 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
 		&i.IntentNumber,
+		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
 		&i.CreateSentAt,
@@ -515,16 +575,20 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 	)
 	return i, err
 }
 
 const PaymentInsert = `-- name: PaymentInsert :exec
-INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
+INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, manual_capture,
     intent_number, intent_id, create_sent_at, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7,
-    $8, $9, CASE WHEN $9::text IS NULL THEN clock_timestamp() END,
-    $10)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
+    $9, $10, CASE WHEN $10::text IS NULL THEN clock_timestamp() END,
+    $11)
 `
 
 type PaymentInsertParams struct {
@@ -535,6 +599,7 @@ type PaymentInsertParams struct {
 	AmountMinor    int64
 	Currency       string
 	PaymentMethod  string
+	ManualCapture  bool
 	IntentNumber   int32
 	IntentID       *string
 	CreatedAt      time.Time
@@ -550,6 +615,7 @@ func (q *Queries) PaymentInsert(ctx context.Context, arg PaymentInsertParams) er
 		arg.AmountMinor,
 		arg.Currency,
 		arg.PaymentMethod,
+		arg.ManualCapture,
 		arg.IntentNumber,
 		arg.IntentID,
 		arg.CreatedAt,
@@ -733,7 +799,7 @@ func (q *Queries) PaymentIntentsBefore(ctx context.Context, arg PaymentIntentsBe
 }
 
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -767,6 +833,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.AmountRefundedMinor,
 			&i.AmountDisputedMinor,
 			&i.IntentNumber,
+			&i.ManualCapture,
 			&i.MustBeRefunded,
 			&i.IntentSpent,
 			&i.CreateSentAt,
@@ -786,6 +853,10 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.FailureCode,
 			&i.FailureDeclineCode,
 			&i.FailureMessage,
+			&i.CaptureBefore,
+			&i.CapturingKey,
+			&i.CapturingMinor,
+			&i.CapturedMinor,
 		); err != nil {
 			return nil, err
 		}
@@ -798,7 +869,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -838,6 +909,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.AmountRefundedMinor,
 			&i.AmountDisputedMinor,
 			&i.IntentNumber,
+			&i.ManualCapture,
 			&i.MustBeRefunded,
 			&i.IntentSpent,
 			&i.CreateSentAt,
@@ -857,6 +929,10 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.FailureCode,
 			&i.FailureDeclineCode,
 			&i.FailureMessage,
+			&i.CaptureBefore,
+			&i.CapturingKey,
+			&i.CapturingMinor,
+			&i.CapturedMinor,
 		); err != nil {
 			return nil, err
 		}
@@ -869,7 +945,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND ended_id IS NULL
 `
 
@@ -895,6 +971,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
 		&i.IntentNumber,
+		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
 		&i.CreateSentAt,
@@ -914,12 +991,16 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 	)
 	return i, err
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -943,6 +1024,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
 		&i.IntentNumber,
+		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
 		&i.CreateSentAt,
@@ -962,6 +1044,10 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 	)
 	return i, err
 }
@@ -990,7 +1076,7 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY ended_id IS NULL DESC, id DESC LIMIT 1
 `
@@ -1018,6 +1104,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
 		&i.IntentNumber,
+		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
 		&i.CreateSentAt,
@@ -1037,6 +1124,10 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 	)
 	return i, err
 }
@@ -1045,7 +1136,7 @@ const PaymentOfIntentElsewhere = `-- name: PaymentOfIntentElsewhere :many
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.must_be_refunded, q.intent_spent, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message
+    SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.manual_capture, q.must_be_refunded, q.intent_spent, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message, q.capture_before, q.capturing_key, q.capturing_minor, q.captured_minor
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.intent_id = $2
       AND (q.tenant_id, q.order_id) <> ($3::text, $4::text)
@@ -1105,9 +1196,11 @@ SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     intent_id = coalesce($2, intent_id), intent_closed = $3,
     charge_id = coalesce($4, charge_id),
     failure_code = $5, failure_decline_code = $6,
-    failure_message = $7, next_action = $8
-WHERE tenant_id = $9 AND id = $10 AND version = $11
-RETURNING tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message
+    failure_message = $7, next_action = $8,
+    capture_before = $9, captured_minor = $10, capturing_key = NULL,
+    capturing_minor = NULL
+WHERE tenant_id = $11 AND id = $12 AND version = $13
+RETURNING tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor
 `
 
 type PaymentSettleParams struct {
@@ -1119,12 +1212,15 @@ type PaymentSettleParams struct {
 	FailureDeclineCode *string
 	FailureMessage     *string
 	NextAction         json.RawMessage
+	CaptureBefore      *time.Time
+	CapturedMinor      *int64
 	TenantID           string
 	ID                 string
 	SeenVersion        int64
 }
 
-// Changes a payment's status outside PaymentFinish. No row: the payment has changed since it was read.
+// Changes a payment's status outside PaymentFinish; with it ends what worked on its authorization. No row: the payment
+// has changed since it was read.
 func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (Payment, error) {
 	row := q.db.QueryRow(ctx, PaymentSettle,
 		arg.Status,
@@ -1135,6 +1231,8 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		arg.FailureDeclineCode,
 		arg.FailureMessage,
 		arg.NextAction,
+		arg.CaptureBefore,
+		arg.CapturedMinor,
 		arg.TenantID,
 		arg.ID,
 		arg.SeenVersion,
@@ -1153,6 +1251,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.AmountRefundedMinor,
 		&i.AmountDisputedMinor,
 		&i.IntentNumber,
+		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
 		&i.CreateSentAt,
@@ -1172,12 +1271,16 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 	)
 	return i, err
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.must_be_refunded, p.intent_spent, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.intents_retired, o.status, o.version, o.payment_id, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.status, o.version, o.payment_id, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -1211,6 +1314,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.AmountRefundedMinor,
 		&i.Payment.AmountDisputedMinor,
 		&i.Payment.IntentNumber,
+		&i.Payment.ManualCapture,
 		&i.Payment.MustBeRefunded,
 		&i.Payment.IntentSpent,
 		&i.Payment.CreateSentAt,
@@ -1230,6 +1334,10 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.FailureCode,
 		&i.Payment.FailureDeclineCode,
 		&i.Payment.FailureMessage,
+		&i.Payment.CaptureBefore,
+		&i.Payment.CapturingKey,
+		&i.Payment.CapturingMinor,
+		&i.Payment.CapturedMinor,
 		&i.Order.TenantID,
 		&i.Order.ID,
 		&i.Order.Currency,
@@ -1242,6 +1350,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Order.AmountMinor,
 		&i.Order.AmountRefundedMinor,
 		&i.Order.AmountDisputedMinor,
+		&i.Order.CapturedMinor,
 		&i.Order.IntentsRetired,
 		&i.Order.Status,
 		&i.Order.Version,
@@ -1278,8 +1387,8 @@ type PaymentsConfirmableRow struct {
 	Currency string
 }
 
-// Returns payments that ended without success and whose PaymentIntent can still be confirmed, or was spent, in
-// the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one
+// Returns payments that are authorized, or that ended without success and whose PaymentIntent can still be confirmed, or
+// was spent, in the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one
 // that has ended otherwise hides none: what its intent did is not over if others gave the money back and the bank
 // returns it.
 func (q *Queries) PaymentsConfirmable(ctx context.Context, arg PaymentsConfirmableParams) ([]PaymentsConfirmableRow, error) {

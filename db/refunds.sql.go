@@ -15,7 +15,7 @@ UPDATE orders
 SET amount_refunded_minor = amount_refunded_minor + $1,
     status = CASE amount_refunded_minor + $1
         WHEN 0 THEN 'paid'
-        WHEN amount_minor THEN 'refunded'
+        WHEN coalesce(captured_minor, amount_minor) THEN 'refunded'
         ELSE 'partially_refunded' END::order_status
 WHERE tenant_id = $2 AND id = $3 AND payment_id = $4
 `
@@ -44,7 +44,7 @@ SET must_be_refunded = must_be_refunded OR $1::boolean,
     amount_refunding_minor = amount_refunding_minor + $2,
     amount_refunded_minor = amount_refunded_minor + $3, updated_at = clock_timestamp()
 WHERE tenant_id = $4 AND id = $5 AND status = 'succeeded'
-  AND amount_refunding_minor + $2 BETWEEN 0 AND amount_minor
+  AND amount_refunding_minor + $2 BETWEEN 0 AND coalesce(captured_minor, amount_minor)
 `
 
 type PaymentReserveRefundParams struct {

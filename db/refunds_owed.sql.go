@@ -109,7 +109,8 @@ UPDATE refunds_owed o
 SET ended_at = clock_timestamp(), ended_how = 'refunded', parked_at = NULL
 FROM payments p
 WHERE o.tenant_id = $1 AND o.payment_id = $2 AND o.ended_at IS NULL
-  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunded_minor + o.settled_minor >= p.amount_minor
+  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id
+  AND p.amount_refunded_minor + o.settled_minor >= coalesce(p.captured_minor, p.amount_minor)
 `
 
 type RefundOwedEndParams struct {
@@ -226,8 +227,8 @@ func (q *Queries) RefundsOwedDue(ctx context.Context, limitRows int32) ([]Refund
 
 const RefundsOwedStats = `-- name: RefundsOwedStats :many
 SELECT o.currency, count(*) FILTER (WHERE o.ended_at IS NULL) AS owed,
-    coalesce(sum(p.amount_minor - p.amount_refunded_minor - o.settled_minor) FILTER (WHERE o.ended_at IS NULL),
-        0)::bigint AS owed_minor
+    coalesce(sum(coalesce(p.captured_minor, p.amount_minor) - p.amount_refunded_minor - o.settled_minor)
+        FILTER (WHERE o.ended_at IS NULL), 0)::bigint AS owed_minor
 FROM refunds_owed o
 JOIN payments p ON p.tenant_id = o.tenant_id AND p.id = o.payment_id
 GROUP BY o.currency

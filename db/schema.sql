@@ -15,11 +15,11 @@ CREATE TYPE operator_action_kind AS ENUM ('try_now', 'adopt', 'refund', 'unpark'
 
 CREATE TYPE operator_outcome AS ENUM ('done', 'refused');
 
-CREATE TYPE order_status AS ENUM ('open', 'paid', 'canceled', 'partially_refunded', 'refunded');
+CREATE TYPE order_status AS ENUM ('open', 'authorized', 'paid', 'canceled', 'partially_refunded', 'refunded');
 
 CREATE TYPE owed_end AS ENUM ('refunded', 'settled_outside');
 
-CREATE TYPE payment_status AS ENUM ('processing', 'requires_action', 'succeeded', 'failed', 'canceled');
+CREATE TYPE payment_status AS ENUM ('processing', 'requires_action', 'authorized', 'succeeded', 'failed', 'canceled');
 
 CREATE TYPE refund_origin AS ENUM ('api', 'automatic', 'provider');
 
@@ -214,7 +214,7 @@ AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM payments p
         WHERE p.tenant_id = of_tenant AND p.id = of_payment
-          AND p.amount_refunded_minor + settled >= p.amount_minor);
+          AND p.amount_refunded_minor + settled >= coalesce(p.captured_minor, p.amount_minor));
 END $function$;
 
 CREATE FUNCTION is_settled_and_refunded(of_tenant text, of_payment text)
@@ -226,7 +226,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM payments p
         JOIN refunds_owed o ON o.tenant_id = p.tenant_id AND o.payment_id = p.id
         WHERE p.tenant_id = of_tenant AND p.id = of_payment
-          AND p.amount_refunding_minor + o.settled_minor > p.amount_minor);
+          AND p.amount_refunding_minor + o.settled_minor > coalesce(p.captured_minor, p.amount_minor));
 END $function$;
 
 CREATE FUNCTION is_step_done(of_tenant text, of_checkout text, of_step saga_step)
@@ -279,7 +279,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM payments p
         WHERE p.tenant_id = of_tenant AND p.id = of_payment
           AND NOT (p.status IN ('failed', 'canceled')
-              OR (p.status = 'succeeded' AND p.amount_refunded_minor = p.amount_minor)
+              OR (p.status = 'succeeded' AND p.amount_refunded_minor = coalesce(p.captured_minor, p.amount_minor))
               OR EXISTS (SELECT FROM refunds_owed o
                   WHERE o.tenant_id = p.tenant_id AND o.payment_id = p.id AND o.ended_at IS NOT NULL)));
 END $function$;
@@ -659,6 +659,7 @@ CREATE TABLE orders (
     amount_minor          bigint       NOT NULL,
     amount_refunded_minor bigint       NOT NULL DEFAULT 0,
     amount_disputed_minor bigint       NOT NULL DEFAULT 0,
+    captured_minor        bigint,
     intents_retired       integer      NOT NULL DEFAULT 0,
     status                order_status NOT NULL DEFAULT 'open'::order_status,
     version               bigint       NOT NULL DEFAULT 1,
@@ -666,11 +667,13 @@ CREATE TABLE orders (
     CONSTRAINT orders_pkey PRIMARY KEY (tenant_id, id),
     CONSTRAINT amount_is_positive CHECK (amount_minor >= 1 AND amount_minor <= 99999999),
     CONSTRAINT currency_is_lower_case CHECK (currency ~ '^[a-z]{3}$'::text),
+    CONSTRAINT order_captured_is_of_its_amount CHECK (captured_minor IS NULL OR payment_id IS NOT NULL
+        AND captured_minor >= 1 AND captured_minor <= amount_minor),
     CONSTRAINT order_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT order_refunds_never_exceed_amount CHECK (amount_refunded_minor >= 0
-        AND amount_refunded_minor <= amount_minor),
-    CONSTRAINT paid_order_has_payment CHECK ((status = ANY (ARRAY['open'::order_status, 'canceled'::order_status]))
-        OR payment_id IS NOT NULL)
+        AND amount_refunded_minor <= COALESCE(captured_minor, amount_minor)),
+    CONSTRAINT paid_order_has_payment CHECK ((status = ANY (ARRAY['open'::order_status, 'authorized'::order_status,
+        'canceled'::order_status])) OR payment_id IS NOT NULL)
 ) WITH (fillfactor=70);
 CREATE TRIGGER customer_is_only_erased AFTER UPDATE OF customer_reference, metadata ON orders FOR EACH ROW
     WHEN ((old.customer_reference IS DISTINCT FROM new.customer_reference
@@ -683,16 +686,19 @@ CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency 
 CREATE TRIGGER order_contents_are_immutable AFTER UPDATE OF items ON orders FOR EACH ROW
     WHEN (old.items <> new.items)
     EXECUTE FUNCTION refuse_write('what an order contains never changes');
-CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id ON orders FOR EACH ROW
-    WHEN (old.payment_id IS NOT NULL AND new.payment_id IS DISTINCT FROM old.payment_id)
+CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id, captured_minor ON orders FOR EACH ROW
+    WHEN (old.payment_id IS NOT NULL AND (new.payment_id IS DISTINCT FROM old.payment_id
+        OR new.captured_minor IS DISTINCT FROM old.captured_minor))
     EXECUTE FUNCTION refuse_write('the payment of an order never changes');
 CREATE TRIGGER order_transition_is_legal AFTER UPDATE OF status ON orders FOR EACH ROW
     WHEN (old.status <> new.status AND NOT (old.status = 'open'::order_status
-        AND (new.status = ANY (ARRAY['paid'::order_status, 'canceled'::order_status]))
-        OR (old.status = ANY (ARRAY['paid'::order_status, 'partially_refunded'::order_status,
-        'refunded'::order_status])) AND (new.status = ANY (ARRAY['paid'::order_status,
-        'partially_refunded'::order_status, 'refunded'::order_status]))))
-    EXECUTE FUNCTION refuse_write('an order moves from open to paid or canceled, and among paid and refunded only');
+        AND (new.status = ANY (ARRAY['authorized'::order_status, 'paid'::order_status, 'canceled'::order_status]))
+        OR old.status = 'authorized'::order_status AND (new.status = ANY (ARRAY['paid'::order_status,
+        'open'::order_status, 'canceled'::order_status])) OR (old.status = ANY (ARRAY['paid'::order_status,
+        'partially_refunded'::order_status, 'refunded'::order_status]))
+        AND (new.status = ANY (ARRAY['paid'::order_status, 'partially_refunded'::order_status,
+        'refunded'::order_status]))))
+    EXECUTE FUNCTION refuse_write('an order moves from open or authorized to paid or canceled, and then among paid and refunded only');
 
 CREATE TABLE payments (
     tenant_id              text           COLLATE "C" NOT NULL,
@@ -707,6 +713,7 @@ CREATE TABLE payments (
     amount_refunded_minor  bigint         NOT NULL DEFAULT 0,
     amount_disputed_minor  bigint         NOT NULL DEFAULT 0,
     intent_number          integer        NOT NULL,
+    manual_capture         boolean        NOT NULL DEFAULT false,
     must_be_refunded       boolean        NOT NULL DEFAULT false,
     intent_spent           boolean        NOT NULL DEFAULT false,
     create_sent_at         timestamptz,
@@ -727,24 +734,39 @@ CASE
     ELSE NULL::text
 END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false,
-    confirmable            boolean        NOT NULL GENERATED ALWAYS AS ((status = ANY (ARRAY['failed'::payment_status,
-        'canceled'::payment_status])) AND (NOT intent_closed OR intent_spent) AND intent_id IS NOT NULL) STORED,
+    confirmable            boolean        NOT NULL GENERATED ALWAYS AS (status = 'authorized'::payment_status
+        OR (status = ANY (ARRAY['failed'::payment_status, 'canceled'::payment_status])) AND (NOT intent_closed
+        OR intent_spent) AND intent_id IS NOT NULL) STORED,
     confirm_request_id     text,
     charge_id              text           COLLATE "C",
     next_action            jsonb,
     failure_code           text,
     failure_decline_code   text,
     failure_message        text,
+    capture_before         timestamptz,
+    capturing_key          text           COLLATE "C",
+    capturing_minor        bigint,
+    captured_minor         bigint,
     CONSTRAINT payments_pkey PRIMARY KEY (tenant_id, id),
     CONSTRAINT one_payment_per_key UNIQUE (idempotency_key, tenant_id),
+    CONSTRAINT captured_is_of_its_amount CHECK (captured_minor IS NULL OR manual_capture
+        AND status = 'succeeded'::payment_status AND captured_minor >= 1 AND captured_minor <= amount_minor),
     CONSTRAINT confirmed_has_an_intent CHECK (confirm_sent_at IS NULL OR intent_id IS NOT NULL),
-    CONSTRAINT failed_has_failure_code CHECK ((status = 'failed'::payment_status) = (failure_code IS NOT NULL)),
+    CONSTRAINT failed_has_failure_code CHECK ( CASE WHEN failure_code IS NULL THEN status <> 'failed'::payment_status ELSE status = ANY (ARRAY['failed'::payment_status, 'canceled'::payment_status]) END),
+    CONSTRAINT manual_success_is_captured CHECK (NOT manual_capture OR status <> 'succeeded'::payment_status
+        OR captured_minor IS NOT NULL),
     CONSTRAINT next_action_only_when_required CHECK (next_action IS NULL OR status = 'requires_action'::payment_status),
+    CONSTRAINT only_authorized_is_captured CHECK ((capturing_key IS NULL AND capture_before IS NULL
+        OR status = 'authorized'::payment_status) AND (capturing_minor IS NULL OR capturing_key IS NOT NULL
+        AND capturing_minor >= 1 AND capturing_minor <= amount_minor)),
+    CONSTRAINT only_manual_is_authorized CHECK (status <> 'authorized'::payment_status OR manual_capture
+        AND intent_id IS NOT NULL AND capture_before IS NOT NULL),
     CONSTRAINT only_succeeded_is_refunded CHECK (status = 'succeeded'::payment_status OR amount_refunding_minor = 0),
     CONSTRAINT payment_amount_is_positive CHECK (amount_minor >= 1 AND amount_minor <= 99999999),
     CONSTRAINT payment_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT refunds_never_exceed_payment CHECK (0 <= amount_refunded_minor
-        AND amount_refunded_minor <= amount_refunding_minor AND amount_refunding_minor <= amount_minor),
+        AND amount_refunded_minor <= amount_refunding_minor AND amount_refunding_minor <= COALESCE(captured_minor,
+        amount_minor)),
     CONSTRAINT succeeded_call_was_sent CHECK ((create_request_id IS NULL OR create_sent_at IS NOT NULL)
         AND (confirm_request_id IS NULL OR confirm_sent_at IS NOT NULL)),
     CONSTRAINT succeeded_has_an_intent CHECK (status <> 'succeeded'::payment_status OR intent_id IS NOT NULL)
@@ -754,6 +776,11 @@ CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE 
 CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id, ended_id) NULLS NOT DISTINCT;
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE (later_intent_id IS NOT NULL);
+CREATE TRIGGER authorization_has_one_end AFTER UPDATE OF capturing_key, capturing_minor ON payments FOR EACH ROW
+    WHEN (old.capturing_key IS NOT NULL AND new.capturing_key IS NOT NULL
+        AND (old.capturing_key IS DISTINCT FROM new.capturing_key
+        OR old.capturing_minor IS DISTINCT FROM new.capturing_minor))
+    EXECUTE FUNCTION refuse_write('another capture or cancel works on the authorization');
 CREATE TRIGGER first_attempt_is_immutable AFTER UPDATE OF create_sent_at, confirm_sent_at, intent_number,
     intent_id ON payments FOR EACH ROW
     WHEN (old.confirm_sent_at IS NOT NULL AND (new.confirm_sent_at IS DISTINCT FROM old.confirm_sent_at
@@ -764,15 +791,18 @@ CREATE TRIGGER first_attempt_is_immutable AFTER UPDATE OF create_sent_at, confir
 CREATE TRIGGER intent_is_created_once AFTER INSERT ON payments REFERENCING NEW TABLE AS begun FOR EACH STATEMENT
     EXECUTE FUNCTION refuse_second_creation();
 CREATE TRIGGER payment_terms_are_immutable AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key,
-    payment_method ON payments FOR EACH ROW
+    payment_method, manual_capture ON payments FOR EACH ROW
     WHEN (old.amount_minor <> new.amount_minor OR old.currency <> new.currency OR old.order_id <> new.order_id
-        OR old.idempotency_key <> new.idempotency_key OR old.payment_method <> new.payment_method)
+        OR old.idempotency_key <> new.idempotency_key OR old.payment_method <> new.payment_method
+        OR old.manual_capture <> new.manual_capture)
     EXECUTE FUNCTION refuse_write('what a payment pays never changes');
 CREATE TRIGGER payment_transition_is_legal AFTER UPDATE OF status ON payments FOR EACH ROW
     WHEN (old.status <> new.status AND NOT (old.status = 'processing'::payment_status
-        AND (new.status = ANY (ARRAY['requires_action'::payment_status, 'succeeded'::payment_status,
-        'failed'::payment_status, 'canceled'::payment_status])) OR old.status = 'requires_action'::payment_status
-        AND (new.status = ANY (ARRAY['succeeded'::payment_status, 'failed'::payment_status,
+        AND (new.status = ANY (ARRAY['requires_action'::payment_status, 'authorized'::payment_status,
+        'succeeded'::payment_status, 'failed'::payment_status, 'canceled'::payment_status]))
+        OR old.status = 'requires_action'::payment_status AND (new.status = ANY (ARRAY['authorized'::payment_status,
+        'succeeded'::payment_status, 'failed'::payment_status, 'canceled'::payment_status]))
+        OR old.status = 'authorized'::payment_status AND (new.status = ANY (ARRAY['succeeded'::payment_status,
         'canceled'::payment_status]))))
     EXECUTE FUNCTION refuse_write('a payment that has ended stays so, and one that waited for its customer ends');
 CREATE TRIGGER payment_version_only_grows AFTER UPDATE OF version ON payments FOR EACH ROW
@@ -782,10 +812,10 @@ CREATE TRIGGER secret_ends_with_its_payment AFTER UPDATE OF status, intent_close
     WHEN (old.status = 'requires_action'::payment_status AND (new.status = ANY (ARRAY['failed'::payment_status,
         'canceled'::payment_status])) AND NOT new.intent_closed)
     EXECUTE FUNCTION refuse_write('a payment that waited for its customer fails only when its intent is closed');
-CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id ON payments FOR EACH ROW
+CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id, captured_minor ON payments FOR EACH ROW
     WHEN (old.status = 'succeeded'::payment_status AND (old.intent_id <> new.intent_id
         OR old.charge_id <> new.charge_id OR new.intent_id IS NULL OR old.charge_id IS NOT NULL
-        AND new.charge_id IS NULL))
+        AND new.charge_id IS NULL OR new.captured_minor IS DISTINCT FROM old.captured_minor))
     EXECUTE FUNCTION refuse_write('the intent and the charge of a payment that succeeded never change');
 
 CREATE TABLE stripe_call_rows (

@@ -1,6 +1,6 @@
 -- +goose Up
 
-CREATE TYPE order_status AS ENUM ('open', 'paid', 'canceled', 'partially_refunded', 'refunded');
+CREATE TYPE order_status AS ENUM ('open', 'authorized', 'paid', 'canceled', 'partially_refunded', 'refunded');
 
 -- An order states what is to be paid. Payments of one order wait for its row lock. Package payments inserts and updates
 -- orders. Nothing deletes an order. The columns that change are last (see idempotency_keys).
@@ -19,6 +19,9 @@ CREATE TABLE orders (
     -- Withdrawn by disputes and not given back. Several disputes may withdraw more than was paid, so it has no upper
     -- bound.
     amount_disputed_minor bigint       NOT NULL DEFAULT 0,
+    -- What a capture took, of an order that was authorized first. Null: nothing yet or, of any other order that is paid,
+    -- all of it.
+    captured_minor        bigint,
     -- No new payment uses one of the order's first so many PaymentIntents: they are closed, or being canceled.
     intents_retired       integer      NOT NULL DEFAULT 0,
     status                order_status NOT NULL DEFAULT 'open',
@@ -27,9 +30,13 @@ CREATE TABLE orders (
     PRIMARY KEY (tenant_id, id),
     CONSTRAINT amount_is_positive CHECK (amount_minor BETWEEN 1 AND 99999999),
     CONSTRAINT currency_is_lower_case CHECK (currency ~ '^[a-z]{3}$'),
-    CONSTRAINT order_refunds_never_exceed_amount CHECK (amount_refunded_minor BETWEEN 0 AND amount_minor),
+    CONSTRAINT order_refunds_never_exceed_amount CHECK (
+        amount_refunded_minor BETWEEN 0 AND coalesce(captured_minor, amount_minor)),
+    CONSTRAINT order_captured_is_of_its_amount CHECK (
+        captured_minor IS NULL OR payment_id IS NOT NULL AND captured_minor BETWEEN 1 AND amount_minor),
     CONSTRAINT order_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
-    CONSTRAINT paid_order_has_payment CHECK (status IN ('open', 'canceled') OR payment_id IS NOT NULL)
+    CONSTRAINT paid_order_has_payment CHECK (
+        status IN ('open', 'authorized', 'canceled') OR payment_id IS NOT NULL)
 ) WITH (fillfactor = 70);
 
 CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency ON orders FOR EACH ROW
@@ -44,20 +51,25 @@ CREATE TRIGGER customer_is_only_erased AFTER UPDATE OF customer_reference, metad
     WHEN ((OLD.customer_reference, OLD.metadata) IS DISTINCT FROM (NEW.customer_reference, NEW.metadata)
         AND NOT (NEW.customer_reference IS NULL AND NEW.metadata = '{}'))
     EXECUTE FUNCTION refuse_write('what an order says of its customer is erased or stays');
-CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id ON orders FOR EACH ROW
-    WHEN (OLD.payment_id IS NOT NULL AND NEW.payment_id IS DISTINCT FROM OLD.payment_id)
+CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id, captured_minor ON orders FOR EACH ROW
+    WHEN (OLD.payment_id IS NOT NULL
+        AND (NEW.payment_id, NEW.captured_minor) IS DISTINCT FROM (OLD.payment_id, OLD.captured_minor))
     EXECUTE FUNCTION refuse_write('the payment of an order never changes');
 CREATE TRIGGER order_transition_is_legal AFTER UPDATE OF status ON orders FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND NOT (
-        (OLD.status = 'open' AND NEW.status IN ('paid', 'canceled'))
+        (OLD.status = 'open' AND NEW.status IN ('authorized', 'paid', 'canceled'))
+        -- Captured, released or canceled.
+        OR (OLD.status = 'authorized' AND NEW.status IN ('paid', 'open', 'canceled'))
         OR (OLD.status IN ('paid', 'partially_refunded', 'refunded')
             AND NEW.status IN ('paid', 'partially_refunded', 'refunded'))))
-    EXECUTE FUNCTION refuse_write('an order moves from open to paid or canceled, and among paid and refunded only');
+    EXECUTE FUNCTION refuse_write('an order moves from open or authorized to paid or canceled, and then among paid and refunded only');
 
-CREATE TYPE payment_status AS ENUM ('processing', 'requires_action', 'succeeded', 'failed', 'canceled');
+CREATE TYPE payment_status AS ENUM (
+    'processing', 'requires_action', 'authorized', 'succeeded', 'failed', 'canceled');
 
 -- A payment is one attempt to pay an order with one payment method. Consecutive payments of an order share one
--- PaymentIntent until it is closed. Package payments inserts and updates payments. Nothing deletes a payment.
+-- PaymentIntent until it is closed, if they are captured in the same way. Package payments inserts and updates
+-- payments. Nothing deletes a payment.
 --
 -- The columns that change are last (see idempotency_keys): those that PaymentIntentRecord sets, updated_at, which it
 -- shares with PaymentFinish, then those that PaymentFinish sets.
@@ -74,6 +86,8 @@ CREATE TABLE payments (
     amount_refunded_minor  bigint         NOT NULL DEFAULT 0, -- refunds that succeeded
     amount_disputed_minor  bigint         NOT NULL DEFAULT 0, -- withdrawn by disputes, not given back; no upper bound
     intent_number          integer        NOT NULL, -- counts the order's PaymentIntents from 1
+    -- The money is first authorized, which reserves it on the card, and a request of its own captures it.
+    manual_capture         boolean        NOT NULL DEFAULT false,
     -- The service may not keep the money: the order was canceled before it was paid, or its checkout is compensated.
     must_be_refunded       boolean        NOT NULL DEFAULT false,
     -- The intent was paid and pays nothing: others have given all of it back, or had changed its amount. A bank may
@@ -102,16 +116,25 @@ CREATE TABLE payments (
         CASE WHEN status IN ('failed', 'canceled') THEN id END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false, -- the next payment makes a new one
     -- Whether the PaymentIntent of a payment that has ended without success can still be paid, as far as is known here,
-    -- or may hold money again. The reconciler reads such intents until that ends. False before and after a success, as
-    -- above.
+    -- or may hold money again, or that of an authorized one may be captured or canceled at Stripe, or expire. The
+    -- reconciler reads such intents until that ends. False before and after a success, as above.
     confirmable            boolean        NOT NULL GENERATED ALWAYS AS (
-        status IN ('failed', 'canceled') AND (NOT intent_closed OR intent_spent) AND intent_id IS NOT NULL) STORED,
+        status = 'authorized'
+        OR status IN ('failed', 'canceled') AND (NOT intent_closed OR intent_spent) AND intent_id IS NOT NULL) STORED,
     confirm_request_id     text,
     charge_id              text COLLATE "C",
     next_action            jsonb,
     failure_code           text,
     failure_decline_code   text,
     failure_message        text,
+    capture_before         timestamptz, -- when the authorization expires, as Stripe says
+    -- The key of the capture or cancel that works on the authorization: no other begins before it has ended. And how much
+    -- that capture takes; null of a cancel.
+    capturing_key          text COLLATE "C",
+    capturing_minor        bigint,
+    -- What the capture took, and so how much can be refunded. Null: nothing yet or, of a payment that was not authorized
+    -- first and succeeded, all of it.
+    captured_minor         bigint,
     PRIMARY KEY (tenant_id, id),
     -- This key and the indexes below begin with the column that differs in every row. Two indexes that begin with the
     -- tenant look the same to a planner without statistics: it may choose the one of which it knows the tenant alone
@@ -120,7 +143,16 @@ CREATE TABLE payments (
     CONSTRAINT payment_amount_is_positive CHECK (amount_minor BETWEEN 1 AND 99999999),
     CONSTRAINT refunds_never_exceed_payment CHECK (
         0 <= amount_refunded_minor AND amount_refunded_minor <= amount_refunding_minor
-        AND amount_refunding_minor <= amount_minor),
+        AND amount_refunding_minor <= coalesce(captured_minor, amount_minor)),
+    CONSTRAINT captured_is_of_its_amount CHECK (
+        captured_minor IS NULL OR manual_capture AND status = 'succeeded' AND captured_minor BETWEEN 1 AND amount_minor),
+    CONSTRAINT manual_success_is_captured CHECK (
+        NOT manual_capture OR status <> 'succeeded' OR captured_minor IS NOT NULL),
+    CONSTRAINT only_manual_is_authorized CHECK (
+        status <> 'authorized' OR manual_capture AND intent_id IS NOT NULL AND capture_before IS NOT NULL),
+    CONSTRAINT only_authorized_is_captured CHECK (
+        (capturing_key IS NULL AND capture_before IS NULL OR status = 'authorized')
+        AND (capturing_minor IS NULL OR capturing_key IS NOT NULL AND capturing_minor BETWEEN 1 AND amount_minor)),
     CONSTRAINT only_succeeded_is_refunded CHECK (status = 'succeeded' OR amount_refunding_minor = 0),
     CONSTRAINT payment_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT succeeded_has_an_intent CHECK (status <> 'succeeded' OR intent_id IS NOT NULL),
@@ -128,7 +160,9 @@ CREATE TABLE payments (
     CONSTRAINT succeeded_call_was_sent CHECK (
         (create_request_id IS NULL OR create_sent_at IS NOT NULL)
         AND (confirm_request_id IS NULL OR confirm_sent_at IS NOT NULL)),
-    CONSTRAINT failed_has_failure_code CHECK ((status = 'failed') = (failure_code IS NOT NULL)),
+    -- A canceled payment has one if its authorization expired.
+    CONSTRAINT failed_has_failure_code CHECK (
+        CASE WHEN failure_code IS NULL THEN status <> 'failed' ELSE status IN ('failed', 'canceled') END),
     CONSTRAINT next_action_only_when_required CHECK (next_action IS NULL OR status = 'requires_action')
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
 
@@ -142,19 +176,28 @@ CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key)
     WHERE starts_with(idempotency_key, 'adopted ');
 
 CREATE TRIGGER payment_terms_are_immutable
-    AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key, payment_method ON payments FOR EACH ROW
-    WHEN ((OLD.amount_minor, OLD.currency, OLD.order_id, OLD.idempotency_key, OLD.payment_method)
-       <> (NEW.amount_minor, NEW.currency, NEW.order_id, NEW.idempotency_key, NEW.payment_method))
+    AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key, payment_method, manual_capture
+    ON payments FOR EACH ROW
+    WHEN ((OLD.amount_minor, OLD.currency, OLD.order_id, OLD.idempotency_key, OLD.payment_method, OLD.manual_capture)
+       <> (NEW.amount_minor, NEW.currency, NEW.order_id, NEW.idempotency_key, NEW.payment_method, NEW.manual_capture))
     EXECUTE FUNCTION refuse_write('what a payment pays never changes');
 CREATE TRIGGER payment_transition_is_legal AFTER UPDATE OF status ON payments FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND NOT (
-        (OLD.status = 'processing' AND NEW.status IN ('requires_action', 'succeeded', 'failed', 'canceled'))
-        OR (OLD.status = 'requires_action' AND NEW.status IN ('succeeded', 'failed', 'canceled'))))
+        (OLD.status = 'processing' AND NEW.status IN ('requires_action', 'authorized', 'succeeded', 'failed', 'canceled'))
+        OR (OLD.status = 'requires_action' AND NEW.status IN ('authorized', 'succeeded', 'failed', 'canceled'))
+        OR (OLD.status = 'authorized' AND NEW.status IN ('succeeded', 'canceled'))))
     EXECUTE FUNCTION refuse_write('a payment that has ended stays so, and one that waited for its customer ends');
+-- Capture and cancel exclude each other, and so do two captures.
+CREATE TRIGGER authorization_has_one_end AFTER UPDATE OF capturing_key, capturing_minor ON payments FOR EACH ROW
+    WHEN (OLD.capturing_key IS NOT NULL AND NEW.capturing_key IS NOT NULL
+        AND (OLD.capturing_key, OLD.capturing_minor) IS DISTINCT FROM (NEW.capturing_key, NEW.capturing_minor))
+    EXECUTE FUNCTION refuse_write('another capture or cancel works on the authorization');
 -- Events that are stored without data are rendered from these columns.
-CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id ON payments FOR EACH ROW
+CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id, captured_minor
+    ON payments FOR EACH ROW
     WHEN (OLD.status = 'succeeded' AND ((OLD.intent_id, OLD.charge_id) <> (NEW.intent_id, NEW.charge_id)
-        OR NEW.intent_id IS NULL OR (OLD.charge_id IS NOT NULL AND NEW.charge_id IS NULL)))
+        OR NEW.intent_id IS NULL OR (OLD.charge_id IS NOT NULL AND NEW.charge_id IS NULL)
+        OR NEW.captured_minor IS DISTINCT FROM OLD.captured_minor))
     EXECUTE FUNCTION refuse_write('the intent and the charge of a payment that succeeded never change');
 -- Another attempt finds out from them when the call was first sent, and with which parameters. A payment that moves to
 -- its order's next intent has sent nothing for that.

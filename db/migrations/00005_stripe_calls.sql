@@ -53,7 +53,8 @@ SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_
 FROM stripe_call_rows
 UNION ALL
 SELECT p.tenant_id, p.tenant_id || ':' || p.order_id || ':intent:' || p.intent_number, 'create_intent', p.order_id,
-    sha256(convert_to(p.amount_minor::text, 'UTF8') || '\x00'::bytea || convert_to(p.currency, 'UTF8')),
+    sha256(convert_to(p.amount_minor::text, 'UTF8') || '\x00'::bytea || convert_to(p.currency, 'UTF8')
+        || CASE WHEN p.manual_capture THEN '\x00'::bytea || convert_to('manual', 'UTF8') ELSE '' END),
     p.create_sent_at, p.create_sent_at, 1,
     CASE WHEN p.create_request_id IS NULL THEN 'sent' ELSE 'done' END::stripe_outcome, false, false,
     CASE WHEN p.create_request_id IS NOT NULL THEN 200 END::smallint, NULL,

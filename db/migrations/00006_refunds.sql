@@ -92,7 +92,7 @@ CREATE FUNCTION is_given_back(of_tenant text, of_payment text, settled bigint) R
 BEGIN
     RETURN EXISTS (SELECT FROM payments p
         WHERE p.tenant_id = of_tenant AND p.id = of_payment
-          AND p.amount_refunded_minor + settled >= p.amount_minor);
+          AND p.amount_refunded_minor + settled >= coalesce(p.captured_minor, p.amount_minor));
 END $$;
 
 -- A refund that fails may be one that had ended what was owed, or a part of what had to go back.
@@ -117,7 +117,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM payments p
         JOIN refunds_owed o ON o.tenant_id = p.tenant_id AND o.payment_id = p.id
         WHERE p.tenant_id = of_tenant AND p.id = of_payment
-          AND p.amount_refunding_minor + o.settled_minor > p.amount_minor);
+          AND p.amount_refunding_minor + o.settled_minor > coalesce(p.captured_minor, p.amount_minor));
 END $$;
 -- +goose StatementEnd
 

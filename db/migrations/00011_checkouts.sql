@@ -189,7 +189,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM payments p
         WHERE p.tenant_id = of_tenant AND p.id = of_payment
           AND NOT (p.status IN ('failed', 'canceled')
-              OR (p.status = 'succeeded' AND p.amount_refunded_minor = p.amount_minor)
+              OR (p.status = 'succeeded' AND p.amount_refunded_minor = coalesce(p.captured_minor, p.amount_minor))
               OR EXISTS (SELECT FROM refunds_owed o
                   WHERE o.tenant_id = p.tenant_id AND o.payment_id = p.id AND o.ended_at IS NOT NULL)));
 END $$;

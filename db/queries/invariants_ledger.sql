@@ -40,7 +40,7 @@ HAVING sum(l.amount_minor) <> 0;
 -- name: InvariantLedgerAgrees :many
 -- I8: the entries of a payment or refund match the money that moved.
 SELECT concat_ws(' ', l.tenant_id, l.resource_id)::text AS subject,
-    concat('booked ', l.amount_minor, ' ', l.currency, ', moved ', coalesce(p.amount_minor, r.amount_minor, 0), ' ',
+    concat('booked ', l.amount_minor, ' ', l.currency, ', moved ', coalesce(p.captured_minor, p.amount_minor, r.amount_minor, 0), ' ',
         coalesce(p.currency, r.currency))::text AS detail
 FROM (SELECT e.tenant_id, e.resource_id, e.currency, sum(e.amount_minor) AS amount_minor
       FROM ledger_entries e
@@ -49,7 +49,7 @@ FROM (SELECT e.tenant_id, e.resource_id, e.currency, sum(e.amount_minor) AS amou
 LEFT JOIN payments p ON p.tenant_id = l.tenant_id AND p.id = l.resource_id AND p.status = 'succeeded'
 LEFT JOIN refunds r ON r.tenant_id = l.tenant_id AND r.id = l.resource_id
 WHERE CASE
-    WHEN p.id IS NOT NULL THEN l.amount_minor <> -p.amount_minor OR l.currency <> p.currency
+    WHEN p.id IS NOT NULL THEN l.amount_minor <> -coalesce(p.captured_minor, p.amount_minor) OR l.currency <> p.currency
     WHEN r.status = 'succeeded' THEN l.amount_minor <> r.amount_minor OR l.currency <> r.currency
     ELSE l.amount_minor <> 0
         AND (coalesce(r.status NOT IN ('failed', 'canceled'), true) -- the entries of a late failure are reversed when its event arrives

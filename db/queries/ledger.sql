@@ -27,11 +27,12 @@ ORDER BY account, currency;
 SELECT EXISTS (
         SELECT FROM payments p
         WHERE p.tenant_id = @tenant_id AND p.id = @resource_id AND p.status = 'succeeded'
-          AND p.amount_minor = @amount_minor AND p.currency = @currency) AS matches,
+          AND coalesce(p.captured_minor, p.amount_minor) = @amount_minor::bigint AND p.currency = @currency) AS matches,
     EXISTS (
         SELECT FROM payments p
         WHERE p.tenant_id = @tenant_id AND p.order_id = @order_id AND p.status = 'succeeded'
-          AND p.intent_id = @intent_id::text AND p.amount_minor = @amount_minor AND p.currency = @currency
+          AND p.intent_id = @intent_id::text AND coalesce(p.captured_minor, p.amount_minor) = @amount_minor::bigint
+          AND p.currency = @currency
           AND NOT EXISTS (SELECT FROM payments o WHERE o.tenant_id = @tenant_id AND o.id = @resource_id)) AS adopted;
 
 -- name: LedgerBasisOfRefund :one

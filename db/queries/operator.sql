@@ -24,6 +24,7 @@ WITH work AS MATERIALIZED (
             SELECT FROM stripe_call_rows s
             WHERE s.tenant_id = w.tenant_id
               AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+                  w.tenant_id || ':' || w.key || ':capture',
                   (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
               AND (s.outcome = 'unknown' OR s.outcome = 'sent' AND NOT w.held))
             OR NOT w.held AND EXISTS (
@@ -140,7 +141,7 @@ ORDER BY found_at;
 
 -- name: OperatorRefundsOwed :many
 -- Returns the refunds that are owed, parked ones first, then the oldest, with how much is owed.
-SELECT sqlc.embed(o), (p.amount_minor - p.amount_refunded_minor - o.settled_minor)::bigint AS owed_minor,
+SELECT sqlc.embed(o), (coalesce(p.captured_minor, p.amount_minor) - p.amount_refunded_minor - o.settled_minor)::bigint AS owed_minor,
     p.amount_refunding_minor > p.amount_refunded_minor AS under_way
 FROM refunds_owed o
 JOIN payments p ON p.tenant_id = o.tenant_id AND p.id = o.payment_id
@@ -156,7 +157,7 @@ WHERE ended_at IS NULL;
 -- An operator has settled what is owed in another way; the attempts at what is owed later are counted from zero. Zero
 -- rows: it has ended already, or a refund of the payment is pending.
 UPDATE refunds_owed o
-SET settled_minor = p.amount_minor - p.amount_refunded_minor, ended_at = clock_timestamp(),
+SET settled_minor = coalesce(p.captured_minor, p.amount_minor) - p.amount_refunded_minor, ended_at = clock_timestamp(),
     ended_how = 'settled_outside', parked_at = NULL, attempts = 0
 FROM payments p
 WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS NULL

@@ -19,6 +19,6 @@ WITH open AS MATERIALIZED (
 )
 SELECT count(*) AS open,
     count(*) FILTER (WHERE o.status = 'needs_response'
-        OR o.status = 'warning_needs_response' AND p.amount_refunded_minor < p.amount_minor) AS needs_response
+        OR o.status = 'warning_needs_response' AND p.amount_refunded_minor < coalesce(p.captured_minor, p.amount_minor)) AS needs_response
 FROM open o
 JOIN payments p ON p.tenant_id = o.tenant_id AND p.id = o.payment_id;

@@ -16,9 +16,10 @@ WHERE tenant_id = @tenant_id AND id < @before
 ORDER BY id DESC LIMIT @limit_rows;
 
 -- name: OrderCancelBegin :execrows
--- From here on no payment of the order can begin. Zero rows: it is not open.
+-- From here on no payment of the order can begin, nor a capture of one that is authorized. Zero rows: it is neither open
+-- nor authorized.
 UPDATE orders SET canceling_key = @canceling_key
-WHERE tenant_id = @tenant_id AND id = @id AND status = 'open';
+WHERE tenant_id = @tenant_id AND id = @id AND status IN ('open', 'authorized');
 
 -- name: OrderCancelAbort :exec
 -- Withdraws a cancel that came too late: the order may have been paid.
@@ -26,15 +27,29 @@ UPDATE orders SET canceling_key = NULL
 WHERE tenant_id = @tenant_id AND id = @id AND canceling_key = @canceling_key;
 
 -- name: OrderCancel :one
--- No row: it is not open any more.
+-- No row: it is neither open nor authorized any more.
 UPDATE orders SET status = 'canceled', version = version + 1
-WHERE tenant_id = @tenant_id AND id = @id AND status = 'open'
+WHERE tenant_id = @tenant_id AND id = @id AND status IN ('open', 'authorized')
 RETURNING *;
 
 -- name: OrderPay :one
+-- captured_minor: what a capture took; null of a payment that was not authorized first. No row: it is neither open nor
+-- authorized any more.
+UPDATE orders
+SET status = 'paid', version = version + 1, payment_id = @payment_id, captured_minor = sqlc.narg(captured_minor)
+WHERE tenant_id = @tenant_id AND id = @id AND status IN ('open', 'authorized')
+RETURNING *;
+
+-- name: OrderAuthorize :one
 -- No row: it is not open any more.
-UPDATE orders SET status = 'paid', version = version + 1, payment_id = @payment_id
+UPDATE orders SET status = 'authorized', version = version + 1
 WHERE tenant_id = @tenant_id AND id = @id AND status = 'open'
+RETURNING *;
+
+-- name: OrderReopen :one
+-- The authorization of its payment was released. No row: it is not authorized any more.
+UPDATE orders SET status = 'open', version = version + 1
+WHERE tenant_id = @tenant_id AND id = @id AND status = 'authorized'
 RETURNING *;
 
 -- name: OrderRetireIntents :exec

@@ -32,6 +32,7 @@ WITH asked AS MATERIALIZED (
             unnest(@payment_ids::text[]) AS payment_id, unnest(@amounts_minor::bigint[]) AS amount_minor,
             unnest(@currencies::text[]) AS currency, unnest(@payment_methods::text[]) AS payment_method,
             unnest(@intent_numbers::integer[]) AS intent_number, unnest(@intent_ids::text[]) AS intent_id,
+            unnest(@manual_captures::boolean[]) AS manual_capture,
             unnest(@created_at::timestamptz[]) AS created_at, unnest(@event_data::bytea[]) AS event_data,
             unnest(@traceparents::text[]) AS traceparent
         LIMIT cardinality(@keys::text[])) a
@@ -62,9 +63,9 @@ WITH asked AS MATERIALIZED (
     SELECT payable.* FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
-        intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
+        manual_capture, intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
     SELECT tenant_id, payment_id, order_id, key, amount_minor, currency, payment_method,
-        intent_number, nullif(intent_id, ''), CASE WHEN intent_id = '' THEN clock_timestamp() END,
+        manual_capture, intent_number, nullif(intent_id, ''), CASE WHEN intent_id = '' THEN clock_timestamp() END,
         CASE WHEN intent_id <> '' THEN clock_timestamp() END, created_at
     FROM begun
 ), event AS (
@@ -234,11 +235,12 @@ SELECT asked.ordinal::integer AS ordinal, sqlc.embed(o),
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
+    coalesce(last.manual_capture, false)::boolean AS manual_capture,
     coalesce(last.live_status, '')::text AS live_status
 FROM asked
 JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.id
 LEFT JOIN LATERAL (
-    SELECT p.intent_number, p.intent_id, p.intent_closed,
+    SELECT p.intent_number, p.intent_id, p.intent_closed, p.manual_capture,
         max(p.status::text) FILTER (WHERE p.ended_id IS NULL) OVER () AS live_status
     FROM payments p
     WHERE p.tenant_id = o.tenant_id AND p.order_id = o.id
@@ -281,9 +283,9 @@ WHERE tenant_id = @tenant_id AND order_id = @order_id AND ended_id IS NULL;
 
 -- name: PaymentInsert :exec
 -- Inserts a payment. Without an intent it records that the call which creates one is about to be sent.
-INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
+INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, manual_capture,
     intent_number, intent_id, create_sent_at, created_at)
-VALUES (@tenant_id, @id, @order_id, @idempotency_key, @amount_minor, @currency, @payment_method,
+VALUES (@tenant_id, @id, @order_id, @idempotency_key, @amount_minor, @currency, @payment_method, @manual_capture,
     @intent_number, sqlc.narg(intent_id), CASE WHEN sqlc.narg(intent_id)::text IS NULL THEN clock_timestamp() END,
     @created_at);
 
@@ -296,15 +298,29 @@ WHERE tenant_id = @tenant_id AND id = @id AND status = 'processing'
   AND intent_id IS NULL AND intent_number = @intent_number;
 
 -- name: PaymentSettle :one
--- Changes a payment's status outside PaymentFinish. No row: the payment has changed since it was read.
+-- Changes a payment's status outside PaymentFinish; with it ends what worked on its authorization. No row: the payment
+-- has changed since it was read.
 UPDATE payments
 SET status = @status, version = version + 1, updated_at = clock_timestamp(),
     intent_id = coalesce(sqlc.narg(intent_id), intent_id), intent_closed = @intent_closed,
     charge_id = coalesce(sqlc.narg(charge_id), charge_id),
     failure_code = sqlc.narg(failure_code), failure_decline_code = sqlc.narg(failure_decline_code),
-    failure_message = sqlc.narg(failure_message), next_action = sqlc.narg(next_action)
+    failure_message = sqlc.narg(failure_message), next_action = sqlc.narg(next_action),
+    capture_before = sqlc.narg(capture_before), captured_minor = sqlc.narg(captured_minor), capturing_key = NULL,
+    capturing_minor = NULL
 WHERE tenant_id = @tenant_id AND id = @id AND version = @seen_version
 RETURNING *;
+
+-- name: PaymentCaptureBegin :execrows
+-- From here on no other capture or cancel of the authorization begins. capturing_minor: what is captured; null: it is
+-- canceled. Zero rows: it is not authorized any more, or another works on it.
+UPDATE payments SET capturing_key = @capturing_key, capturing_minor = sqlc.narg(capturing_minor)
+WHERE tenant_id = @tenant_id AND id = @id AND status = 'authorized' AND capturing_key IS NULL;
+
+-- name: PaymentCaptureAbort :execrows
+-- The capture or cancel has ended without an effect: another may begin.
+UPDATE payments SET capturing_key = NULL, capturing_minor = NULL
+WHERE tenant_id = @tenant_id AND id = @id AND capturing_key = @capturing_key;
 
 -- name: PaymentIntentClose :exec
 -- Records that the PaymentIntent was canceled: no payment of the order can use it any more.
@@ -332,8 +348,8 @@ FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number < @intent_number AND intent_id IS NOT NULL;
 
 -- name: PaymentsConfirmable :many
--- Returns payments that ended without success and whose PaymentIntent can still be confirmed, or was spent, in
--- the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one
+-- Returns payments that are authorized, or that ended without success and whose PaymentIntent can still be confirmed, or
+-- was spent, in the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one
 -- that has ended otherwise hides none: what its intent did is not over if others gave the money back and the bank
 -- returns it.
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency

@@ -49,7 +49,7 @@ SET must_be_refunded = must_be_refunded OR @must_be_refunded::boolean,
     amount_refunding_minor = amount_refunding_minor + @amount_minor,
     amount_refunded_minor = amount_refunded_minor + @refunded_minor, updated_at = clock_timestamp()
 WHERE tenant_id = @tenant_id AND id = @id AND status = 'succeeded'
-  AND amount_refunding_minor + @amount_minor BETWEEN 0 AND amount_minor;
+  AND amount_refunding_minor + @amount_minor BETWEEN 0 AND coalesce(captured_minor, amount_minor);
 
 -- name: OrderApplyRefund :exec
 -- Adds to the order's refunded amount and sets the status that follows from it. Only the order that this payment paid.
@@ -57,6 +57,6 @@ UPDATE orders
 SET amount_refunded_minor = amount_refunded_minor + @amount_minor,
     status = CASE amount_refunded_minor + @amount_minor
         WHEN 0 THEN 'paid'
-        WHEN amount_minor THEN 'refunded'
+        WHEN coalesce(captured_minor, amount_minor) THEN 'refunded'
         ELSE 'partially_refunded' END::order_status
 WHERE tenant_id = @tenant_id AND id = @id AND payment_id = @payment_id;

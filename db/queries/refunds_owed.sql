@@ -35,7 +35,8 @@ UPDATE refunds_owed o
 SET ended_at = clock_timestamp(), ended_how = 'refunded', parked_at = NULL
 FROM payments p
 WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS NULL
-  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunded_minor + o.settled_minor >= p.amount_minor;
+  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id
+  AND p.amount_refunded_minor + o.settled_minor >= coalesce(p.captured_minor, p.amount_minor);
 
 -- name: RefundOwedAttempt :exec
 -- Records the refund that tries it again.
@@ -64,8 +65,8 @@ ORDER BY o.next_attempt_at LIMIT @limit_rows;
 -- name: RefundsOwedStats :many
 -- Counts what is owed and its sum, per currency. A currency of which nothing is owed any more has zeros.
 SELECT o.currency, count(*) FILTER (WHERE o.ended_at IS NULL) AS owed,
-    coalesce(sum(p.amount_minor - p.amount_refunded_minor - o.settled_minor) FILTER (WHERE o.ended_at IS NULL),
-        0)::bigint AS owed_minor
+    coalesce(sum(coalesce(p.captured_minor, p.amount_minor) - p.amount_refunded_minor - o.settled_minor)
+        FILTER (WHERE o.ended_at IS NULL), 0)::bigint AS owed_minor
 FROM refunds_owed o
 JOIN payments p ON p.tenant_id = o.tenant_id AND p.id = o.payment_id
 GROUP BY o.currency

@@ -108,7 +108,7 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *sag
 // newRun is the run of the checkout's payment: a new intent, because the order has none.
 func (k *saga) newRun(s *Service, order db.Order) *payments.Run {
 	target := db.OrderToPayRow{Order: order, IntentClosed: true}
-	return payments.NewRun(k.row.TenantID, k.row.IdempotencyKey, k.request.PaymentMethod, target, payStep{s, k})
+	return payments.NewRun(k.row.TenantID, k.row.IdempotencyKey, payments.PayRequest{PaymentMethod: k.request.PaymentMethod}, target, payStep{s, k})
 }
 
 // calledOff reports whether ExpireReservations called the checkout off while no process

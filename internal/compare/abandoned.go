@@ -13,10 +13,10 @@ func (o *Order) IsAbandoned(i stripe.Intent, before time.Time) bool {
 	return Unconfirmed(i.Status) && i.CreatedAt.Before(before) && !o.MayConfirm(i.ID)
 }
 
-// Unconfirmed reports whether no money has moved and a confirm could still move it.
+// Unconfirmed reports whether no money has moved and a confirm or a capture could still move it.
 func Unconfirmed(status stripe.IntentStatus) bool {
 	return status == stripe.IntentRequiresPaymentMethod || status == stripe.IntentRequiresConfirmation ||
-		status == stripe.IntentRequiresAction
+		status == stripe.IntentRequiresAction || status == stripe.IntentRequiresCapture
 }
 
 // UnusedAfter is how long an intent waits for the order's next payment. After that it is canceled, and the

@@ -119,8 +119,21 @@ type RefundRow struct {
 // Live is the order's payment that has not ended; nil if there is none.
 func (o *Order) Live() *Payment {
 	return o.payment(func(p Payment) bool {
-		return p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction
+		return p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction ||
+			p.Status == db.PaymentStatusAuthorized
 	})
+}
+
+// PaidMinor is how much a payment took: all of it or, if it was authorized first, what was captured. Zero before it has
+// succeeded.
+func PaidMinor(p db.Payment) int64 {
+	switch {
+	case p.Status != db.PaymentStatusSucceeded:
+		return 0
+	case p.CapturedMinor != nil:
+		return *p.CapturedMinor
+	}
+	return p.AmountMinor
 }
 
 // Paid is the order's payment that succeeded; nil if there is none.
@@ -144,19 +157,26 @@ func Intent(i stripe.Intent, o *Order) Difference {
 	if i.Operation != "" && o.payment(func(p Payment) bool { return p.Uses(i.ID) }) == nil {
 		return registeredIntent(i, o)
 	}
+	if live := o.Live(); live != nil && live.Status == db.PaymentStatusAuthorized && live.Uses(i.ID) {
+		return authorizedIntent(i, o, live)
+	}
 	paid := o.Paid()
 	switch {
+	case i.Status == stripe.IntentRequiresCapture && o.authorizable(i):
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindUnmatchedAtStripe, 0, "authorized at Stripe, and no payment here")
+		return Difference{Result: Adoptable, Discrepancy: d}
 	case paid != nil && paid.Uses(i.ID) && i.Status != stripe.IntentSucceeded:
-		d := intentDiscrepancy(i, o, db.DiscrepancyKindMissingAtStripe, -paid.AmountMinor,
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindMissingAtStripe, -PaidMinor(paid.Payment),
 			"succeeded here, and does not exist at Stripe")
 		if i.Status != "" {
 			d.Detail = fmt.Sprintf("succeeded here, and is %s at Stripe", i.Status)
 		}
 		d.PaymentID, d.Currency = paid.ID, paid.Currency
 		return Difference{Result: Differs, Discrepancy: d}
-	case paid != nil && paid.Uses(i.ID) && (i.ReceivedMinor != paid.AmountMinor || i.Currency != paid.Currency):
-		d := intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, i.ReceivedMinor-paid.AmountMinor,
-			fmt.Sprintf("%d %s here, %d %s at Stripe", paid.AmountMinor, paid.Currency, i.ReceivedMinor, i.Currency))
+	case paid != nil && paid.Uses(i.ID) && (i.ReceivedMinor != PaidMinor(paid.Payment) || i.Currency != paid.Currency):
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, i.ReceivedMinor-PaidMinor(paid.Payment),
+			fmt.Sprintf("%d %s here, %d %s at Stripe", PaidMinor(paid.Payment), paid.Currency, i.ReceivedMinor,
+				i.Currency))
 		d.PaymentID = paid.ID
 		return Difference{Result: Differs, Discrepancy: d}
 	case paid != nil && paid.Uses(i.ID) && paid.ChargeID != nil && i.ChargeID != "" && *paid.ChargeID != i.ChargeID:
@@ -171,6 +191,42 @@ func Intent(i stripe.Intent, o *Order) Difference {
 		return d
 	}
 	return Difference{Result: Agrees}
+}
+
+// authorizedIntent compares the intent of an authorized payment. While a capture or cancel of it is in progress, that
+// finds out how it ended.
+func authorizedIntent(i stripe.Intent, o *Order, held *Payment) Difference {
+	differs := func(kind db.DiscrepancyKind, drift int64, detail string) Difference {
+		d := intentDiscrepancy(i, o, kind, drift, detail)
+		d.PaymentID, d.Currency = held.ID, held.Currency
+		return Difference{Result: Differs, Discrepancy: d}
+	}
+	switch i.Status {
+	case stripe.IntentSucceeded:
+		if i.Currency != held.Currency || i.ReceivedMinor > held.AmountMinor || i.ReceivedMinor <= 0 {
+			return differs(db.DiscrepancyKindAmountMismatch, i.ReceivedMinor, fmt.Sprintf(
+				"%d %s authorized, and %d %s captured", held.AmountMinor, held.Currency, i.ReceivedMinor, i.Currency))
+		}
+	case stripe.IntentCanceled:
+	case "":
+		return differs(db.DiscrepancyKindMissingAtStripe, 0, "authorized here, and does not exist at Stripe")
+	default:
+		return Difference{Result: Agrees}
+	}
+	d := differs(db.DiscrepancyKindStatusMismatch, i.ReceivedMinor, "authorized here, and "+string(i.Status)+" at Stripe")
+	d.Result = StatusChanged
+	if held.CapturingKey != nil {
+		d.Key = *held.CapturingKey
+	}
+	return d
+}
+
+// authorizable reports whether an intent whose money is reserved can become the payment of its order: a database that was
+// restored has forgotten that it was.
+func (o *Order) authorizable(i stripe.Intent) bool {
+	return o.Row != nil && o.Row.Status == db.OrderStatusOpen && !o.Reserved && o.Row.CancelingKey == nil &&
+		o.Live() == nil && i.AmountMinor == o.Row.AmountMinor && i.Currency == o.Row.Currency &&
+		o.payment(func(p Payment) bool { return p.Uses(i.ID) && p.IntentClosed }) == nil
 }
 
 // withoutLost is d without what lost disputes took of an intent that no payment here has: that money is not at Stripe
@@ -223,7 +279,8 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 		return unmatched("paid at Stripe while another payment of the order is in progress: " + live.ID)
 	case paid != nil:
 		return unmatched(fmt.Sprintf("the order is paid a second time, after %s with %s", paid.ID, *paid.IntentID))
-	case i.AmountMinor != o.Row.AmountMinor || i.ReceivedMinor != o.Row.AmountMinor || i.Currency != o.Row.Currency:
+	case i.AmountMinor != o.Row.AmountMinor || i.ReceivedMinor != o.Row.AmountMinor && !partlyCaptured(i) ||
+		i.Currency != o.Row.Currency:
 		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, net,
 			fmt.Sprintf("the order is for %d %s, and %d %s was paid",
 				o.Row.AmountMinor, o.Row.Currency, i.ReceivedMinor, i.Currency))}
@@ -233,6 +290,11 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 		return d
 	}
 	return unmatched("paid at Stripe, and the order is " + string(o.Row.Status))
+}
+
+// partlyCaptured reports whether less was captured of an intent than was authorized.
+func partlyCaptured(i stripe.Intent) bool {
+	return i.ManualCapture && i.ReceivedMinor > 0 && i.ReceivedMinor < i.AmountMinor
 }
 
 func intentDiscrepancy(i stripe.Intent, o *Order, kind db.DiscrepancyKind, drift int64, detail string) Discrepancy {
@@ -291,6 +353,9 @@ func RefundOf(r stripe.Refund, o *Order) Difference {
 // database was restored. Every refund of a payment that succeeded gets a row, whatever its metadata says.
 func unmatchedRefund(r stripe.Refund, o *Order) Difference {
 	paid := o.Paid()
+	if r.Released {
+		return Difference{Result: Agrees}
+	}
 	if movedMinor(r.Status, 1) == 0 && r.Status != db.RefundStatusPending || paid == nil || !paid.Uses(r.IntentID) {
 		// No money moved, or the intent is the discrepancy and its drift includes this refund.
 		return Difference{Result: Agrees, NoPayment: o.payment(func(p Payment) bool { return p.Uses(r.IntentID) }) == nil}
@@ -303,7 +368,7 @@ func unmatchedRefund(r stripe.Refund, o *Order) Difference {
 	switch pending := o.pendingRefund(paid.ID); {
 	case r.Currency != paid.Currency:
 		d.Discrepancy.Detail += ": the payment is in " + paid.Currency
-	case r.AmountMinor <= paid.AmountMinor-paid.AmountRefundingMinor:
+	case r.AmountMinor <= PaidMinor(paid.Payment)-paid.AmountRefundingMinor:
 		d.Result = Adoptable
 	case pending != nil: // Stripe will refuse ours, because there is not enough left for both.
 		d.Result, d.Key = InProgress, pending.IdempotencyKey

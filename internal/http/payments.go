@@ -18,6 +18,10 @@ func paymentsPart() part {
 			{method: "GET", pattern: "/v1/payments", handle: s.listPayments},
 			{method: "GET", pattern: "/v1/payments/{id}", handle: s.getPayment},
 			{
+				method: "POST", pattern: "/v1/payments/{id}/capture",
+				operation: payments.CapturePayment, parse: captureRequest,
+			},
+			{
 				method: "POST", pattern: "/v1/payments/{id}/cancel",
 				operation: payments.CancelPayment, parse: cancelRequest,
 			},
@@ -31,6 +35,7 @@ func paymentRequest(_ *http.Request, body []byte) (any, error) {
 	var b struct {
 		OrderID       *string `json:"order_id"`
 		PaymentMethod *string `json:"payment_method"`
+		Capture       *string `json:"capture"`
 	}
 	if err := decodeObject(body, &b); err != nil {
 		return nil, err
@@ -46,7 +51,40 @@ func paymentRequest(_ *http.Request, body []byte) (any, error) {
 		req.OrderID = *b.OrderID
 	}
 	req.PaymentMethod = paymentMethod(&c, b.PaymentMethod)
+	req.ManualCapture = manualCapture(&c, b.Capture)
 	return req, c.err()
+}
+
+func manualCapture(c *checks, capture *string) bool {
+	if capture == nil {
+		return false
+	}
+	switch payments.Capture(*capture) {
+	case payments.CaptureAutomatic:
+	case payments.CaptureManual:
+		return true
+	default:
+		c.fail("/capture", "must be automatic or manual")
+	}
+	return false
+}
+
+// captureRequest keeps "no amount" apart from any number: it means all that is authorized. An empty body is accepted, as
+// by a cancel.
+func captureRequest(r *http.Request, body []byte) (any, error) {
+	var b struct {
+		Amount *int64 `json:"amount"`
+	}
+	if len(body) > 0 {
+		if err := decodeObject(body, &b); err != nil {
+			return nil, err
+		}
+	}
+	var c checks
+	if b.Amount != nil {
+		c.between("/amount", *b.Amount, 1, unitMax)
+	}
+	return payments.CaptureRequest{PaymentID: r.PathValue("id"), Amount: b.Amount}, c.err()
 }
 
 // paymentMethod checks the form only; Stripe checks whether it exists. Stripe's ids

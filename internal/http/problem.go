@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -120,6 +121,9 @@ func problemOf(err error) *problem {
 		retryAfter   time.Duration
 	}{
 		{payments.ErrNotFound, codeNotFound, "There is no such object.", 0},
+		{payments.ErrCaptureInProgress, codePaymentInProgress,
+			"Another request is capturing or canceling this payment, or canceling its order. Retry when it is done.",
+			time.Second},
 		{payments.ErrPaymentInProgress, codePaymentInProgress,
 			"Another request is paying or canceling this order. Retry when it is done.", time.Second},
 		{payments.ErrOrderAlreadyPaid, codeOrderAlreadyPaid,
@@ -127,7 +131,10 @@ func problemOf(err error) *problem {
 		{payments.ErrOrderNotPayable, codeOrderNotPayable, "The order is canceled.", 0},
 		{payments.ErrOrderNotCancelable, codeOrderNotCancelable, "The order is paid. Refund the payment instead.", 0},
 		{payments.ErrPaymentNotCancelable, codePaymentNotCancelable,
-			"Only a payment that requires action can be canceled.", 0},
+			"Only a payment that requires action or is authorized can be canceled.", 0},
+		{payments.ErrPaymentNotCapturable, codePaymentNotCapturable, "Only an authorized payment can be captured.", 0},
+		{payments.ErrCaptureExceedsAuthorization, codeCaptureExceedsAuthorization,
+			"The capture exceeds what is authorized.", 0},
 		{payments.ErrPaymentNotRefundable, codePaymentNotRefundable,
 			"The payment did not succeed, all of it is refunded, or Stripe refuses to refund it.", 0},
 		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment,
@@ -152,6 +159,9 @@ func problemOf(err error) *problem {
 // paymentProblem shows the payment with the reason why it failed.
 func paymentProblem(e *payments.PaymentError) *problem {
 	p := &problem{code: codePaymentFailed, detail: "The payment failed. No money was taken.", payment: &e.Payment}
+	if e.Payment.Status == db.PaymentStatusAuthorized { // A capture took nothing.
+		p.detail = "Nothing was captured. The payment is still authorized: another key may capture it."
+	}
 	if f := e.Payment.Failure; f != nil {
 		p.detail, p.declineCode = f.Message, f.DeclineCode
 	}

@@ -65,9 +65,10 @@ var serviceTexts = map[string]problemText{
 	codePaymentFailed: {
 		What: "The payment failed for another reason than a decline: the payment method does not exist, " +
 			"the customer did not authenticate in time, the payment was canceled, or it was canceled at " +
-			"the provider after an error there. No money moved, and none will, unless the failure's code is " +
-			"provider_key_reused.",
-		Retry: "Not with this key: it returns this response every time. The order is open again. Send a " +
+			"the provider after an error there; or a capture took nothing. No money moved, and none will, unless the " +
+			"failure's code is provider_key_reused, or the payment is still authorized and is captured under another key.",
+		Retry: "Not with this key: it returns this response every time. Unless the payment is authorized, the order is " +
+			"open again. Send a " +
 			"new request with a new key, and with another payment method if that was the reason. But if the " +
 			"failure's code is provider_key_reused, ask the operator first: an earlier request with the key " +
 			"may have moved money.",
@@ -117,10 +118,22 @@ var serviceTexts = map[string]problemText{
 		Retry: "No. Refund the order's payment (its payment_id), with a new key.",
 	},
 	codePaymentNotCancelable: {
-		What: "Only a payment that waits for the customer (requires_action) can be canceled. This one has " +
-			"another status. Nothing was changed.",
+		What: "Only a payment that waits for the customer (requires_action) or for its capture (authorized) can be " +
+			"canceled. This one has another status. Nothing was changed.",
 		Retry: "No. If the payment succeeded, refund it. If it is processing, read it again later: it " +
 			"becomes final without you. To cancel it then, use a new key.",
+	},
+	codePaymentNotCapturable: {
+		What: "Only a payment that is authorized can be captured, and only once. This one has another status: it was " +
+			"captured before, released, or never authorized. Nothing was captured by this request.",
+		Retry: "No. Read the payment; its amount_captured says what was taken. What was not captured then was released, " +
+			"so to take more, create another order.",
+	},
+	codeCaptureExceedsAuthorization: {
+		What: "No more can be captured than was authorized, which is the payment's amount. Nothing was captured by this " +
+			"request.",
+		Retry: "Not with this key. Send a new request with a new key and a smaller amount, or without amount to capture " +
+			"all of it.",
 	},
 	codePaymentNotRefundable: {
 		What: "The payment did not succeed, all of it is refunded, or Stripe refuses to refund it. No money was " +

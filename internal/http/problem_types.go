@@ -8,33 +8,35 @@ import (
 // Clients branch on the code, so a released code must never change its meaning. It is
 // also the last part of the problem's type, /problems/<code>.
 const (
-	codeIdempotencyKeyMissing  = "idempotency-key-missing"
-	codeIdempotencyKeyInvalid  = "idempotency-key-invalid"
-	codeInvalidRequest         = "invalid-request"
-	codeInvalidSignature       = "invalid-signature"
-	codeUnauthenticated        = "unauthenticated"
-	codeForbidden              = "forbidden"
-	codePaymentDeclined        = "payment-declined"
-	codePaymentFailed          = "payment-failed"
-	codeNotFound               = "not-found"
-	codeMethodNotAllowed       = "method-not-allowed"
-	codeIdempotencyKeyInFlight = "idempotency-key-in-flight"
-	codePaymentInProgress      = "payment-in-progress"
-	codeOrderAlreadyPaid       = "order-already-paid"
-	codeOrderNotPayable        = "order-not-payable"
-	codeOrderNotCancelable     = "order-not-cancelable"
-	codePaymentNotCancelable   = "payment-not-cancelable"
-	codePaymentNotRefundable   = "payment-not-refundable"
-	codeRefundExceedsPayment   = "refund-exceeds-payment"
-	codePaymentDisputed        = "payment-disputed"
-	codeIdempotencyKeyExpired  = "idempotency-key-expired"
-	codePayloadTooLarge        = "payload-too-large"
-	codeUnsupportedMediaType   = "unsupported-media-type"
-	codeHeadersTooLarge        = "headers-too-large"
-	codeIdempotencyKeyMismatch = "idempotency-key-mismatch"
-	codeRateLimited            = "rate-limited"
-	codeInternal               = "internal"
-	codeUnavailable            = "unavailable"
+	codeIdempotencyKeyMissing       = "idempotency-key-missing"
+	codeIdempotencyKeyInvalid       = "idempotency-key-invalid"
+	codeInvalidRequest              = "invalid-request"
+	codeInvalidSignature            = "invalid-signature"
+	codeUnauthenticated             = "unauthenticated"
+	codeForbidden                   = "forbidden"
+	codePaymentDeclined             = "payment-declined"
+	codePaymentFailed               = "payment-failed"
+	codeNotFound                    = "not-found"
+	codeMethodNotAllowed            = "method-not-allowed"
+	codeIdempotencyKeyInFlight      = "idempotency-key-in-flight"
+	codePaymentInProgress           = "payment-in-progress"
+	codeOrderAlreadyPaid            = "order-already-paid"
+	codeOrderNotPayable             = "order-not-payable"
+	codeOrderNotCancelable          = "order-not-cancelable"
+	codePaymentNotCancelable        = "payment-not-cancelable"
+	codePaymentNotCapturable        = "payment-not-capturable"
+	codeCaptureExceedsAuthorization = "capture-exceeds-authorization"
+	codePaymentNotRefundable        = "payment-not-refundable"
+	codeRefundExceedsPayment        = "refund-exceeds-payment"
+	codePaymentDisputed             = "payment-disputed"
+	codeIdempotencyKeyExpired       = "idempotency-key-expired"
+	codePayloadTooLarge             = "payload-too-large"
+	codeUnsupportedMediaType        = "unsupported-media-type"
+	codeHeadersTooLarge             = "headers-too-large"
+	codeIdempotencyKeyMismatch      = "idempotency-key-mismatch"
+	codeRateLimited                 = "rate-limited"
+	codeInternal                    = "internal"
+	codeUnavailable                 = "unavailable"
 )
 
 // problemType is one way in which a request can fail, as the problem document says it.
@@ -100,6 +102,14 @@ var serviceProblems = []problemType{
 	{Code: codeOrderNotCancelable, Title: "The order cannot be canceled", Status: http.StatusConflict, Stored: true},
 	{
 		Code: codePaymentNotCancelable, Title: "The payment cannot be canceled",
+		Status: http.StatusConflict, Stored: true,
+	},
+	{
+		Code: codePaymentNotCapturable, Title: "The payment cannot be captured",
+		Status: http.StatusConflict, Stored: true,
+	},
+	{
+		Code: codeCaptureExceedsAuthorization, Title: "The capture exceeds the authorization",
 		Status: http.StatusConflict, Stored: true,
 	},
 	{

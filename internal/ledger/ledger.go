@@ -47,6 +47,7 @@ func (e *entries) add(account string, amountMinor int64) {
 // moved is the part of an event's object that the ledger needs.
 type moved struct {
 	Amount   int64  `json:"amount"`
+	Captured *int64 `json:"amount_captured"` // only in a payment: what it took
 	Currency string `json:"currency"`
 	OrderID  string `json:"order_id"` // only in a payment, as Stripe is
 	Stripe   struct {
@@ -62,6 +63,9 @@ func book(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
 	}
 	if err := json.Unmarshal(envelope.Data, &money); err != nil {
 		return fmt.Errorf("%w: %w", inbox.ErrPoison, err)
+	}
+	if money.Captured != nil { // An authorization moves nothing, and its capture may take less.
+		money.Amount = *money.Captured
 	}
 	if money.Amount <= 0 || money.Currency == "" {
 		return fmt.Errorf("%w: %s of %d %q", inbox.ErrPoison, e.Type, money.Amount, money.Currency)

@@ -103,6 +103,7 @@ func runPaymentBegin(ctx context.Context, q *db.Queries, rows []beginRow, done f
 		p.PaymentMethods = append(p.PaymentMethods, r.Payment.PaymentMethod)
 		p.IntentNumbers = append(p.IntentNumbers, r.Payment.IntentNumber)
 		p.IntentIds = append(p.IntentIds, orEmpty(r.Payment.IntentID))
+		p.ManualCaptures = append(p.ManualCaptures, r.Payment.ManualCapture)
 		p.CreatedAt = append(p.CreatedAt, r.Payment.CreatedAt)
 		p.EventData = append(p.EventData, r.Event)
 		p.Traceparents = append(p.Traceparents, orEmpty(r.Traceparent))

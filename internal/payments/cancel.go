@@ -67,7 +67,7 @@ func (s cancels) beginOrder(
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return fmt.Errorf("read the live payment of order %s: %w", id, err)
 		}
-		if live.Status == db.PaymentStatusProcessing {
+		if live.Status == db.PaymentStatusProcessing || live.CapturingKey != nil {
 			return ErrPaymentInProgress
 		}
 		n, err := q.OrderCancelBegin(ctx, db.OrderCancelBeginParams{
@@ -87,7 +87,7 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("read order %s: %w", c.ResourceID, err)
 	}
-	if target.Order.Status != db.OrderStatusOpen || target.IntentClosed || target.IntentID == "" {
+	if closesNoMore(target.Order.Status) || target.IntentClosed || target.IntentID == "" {
 		return s.finishOrder(ctx, c, target)
 	}
 	intent, out, err := s.CancelIntent(ctx, c, db.Payment{
@@ -119,6 +119,11 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	return order, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
 }
 
+// closesNoMore reports whether an order in this status cannot be canceled any more, or has been.
+func closesNoMore(status db.OrderStatus) bool {
+	return status != db.OrderStatusOpen && status != db.OrderStatusAuthorized
+}
+
 // errPaysNothing says that an intent was paid and cannot pay its order: others have given all of it back, or had
 // changed its amount, or an operator has it refunded. The reconciler reports the money.
 var errPaysNothing = errors.New("the PaymentIntent was paid and does not pay the order")
@@ -133,7 +138,7 @@ func (s cancels) finishOrder(
 			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", c.ResourceID, err)
 		case order.Status == db.OrderStatusCanceled:
 			return s.answers.Object(http.StatusOK, "", orderOf(order)), nil
-		case order.Status != db.OrderStatusOpen:
+		case closesNoMore(order.Status):
 			return s.answers.Problem(ErrOrderNotCancelable, c.RequestID), nil
 		}
 		if err := s.cancelLivePayment(ctx, q, c.TenantID, c.ResourceID); err != nil {
@@ -154,8 +159,8 @@ func (s cancels) finishOrder(
 	return c.Answer(), err
 }
 
-// cancelLivePayment cancels the payment that was waiting for its customer when the
-// intent was canceled, and has the payment's own key finished.
+// cancelLivePayment cancels the payment that was waiting for its customer, or was authorized, when the intent was
+// canceled, and has the payment's own key finished.
 func (s cancels) cancelLivePayment(ctx context.Context, q *db.Queries, tenantID, orderID string) error {
 	live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: tenantID, OrderID: orderID})
 	if errors.Is(err, postgres.ErrNoRows) {
@@ -196,6 +201,10 @@ func (s cancels) orderPaidFirst(
 		return idempotency.Answer{}, err
 	}
 	err = c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: c.ResourceID})
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", c.ResourceID, err)
+		}
 		if err := q.OrderCancelAbort(ctx, db.OrderCancelAbortParams{
 			TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key,
 		}); err != nil {
@@ -208,6 +217,8 @@ func (s cancels) orderPaidFirst(
 			if adopted, err = s.Repairs().adoptFinally(ctx, q, found, intent); err == nil && adopted == "" {
 				return idempotency.Answer{}, errPaysNothing
 			}
+		case err == nil && live.Status == db.PaymentStatusAuthorized: // Others have captured it.
+			_, err = endAuthorization(ctx, q, live, order, intent)
 		case err == nil && !isFor(live, intent):
 			return idempotency.Answer{}, errPaysNothing
 		case err == nil:
@@ -225,28 +236,50 @@ func (s cancels) beginPayment(
 	ctx context.Context, r idempotency.Request,
 ) (*idempotency.Claim, idempotency.Answer, error) {
 	id := idempotency.Decode[CancelRequest](r.Body).ID
-	if !ids.Is(ids.Payment, id) {
-		return nil, idempotency.Answer{}, ErrNotFound
-	}
-	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: r.TenantID, ID: id})
+	p, err := s.paymentOf(ctx, r.TenantID, id)
 	if err != nil {
-		return nil, idempotency.Answer{}, notFound(err, "read payment %s", id)
+		return nil, idempotency.Answer{}, err
 	}
-	if p.Status != db.PaymentStatusRequiresAction {
-		return s.refuse(ctx, r, id, ErrPaymentNotCancelable)
+	switch p.Status {
+	case db.PaymentStatusRequiresAction:
+		claim, err := s.keys.Begin(ctx, r, id, cancelBegun, func(*db.Queries) error { return nil })
+		return claim, idempotency.Answer{}, err
+	case db.PaymentStatusAuthorized:
+		claim, err := s.beginHolding(ctx, r, p, cancelBegun, nil, func(_ *db.Queries, p db.Payment) error {
+			if p.Status != db.PaymentStatusAuthorized {
+				return ErrPaymentNotCancelable
+			}
+			return nil
+		})
+		if errors.Is(err, ErrPaymentNotCancelable) {
+			break
+		}
+		return claim, idempotency.Answer{}, err
+	case db.PaymentStatusProcessing, db.PaymentStatusSucceeded, db.PaymentStatusFailed, db.PaymentStatusCanceled:
 	}
-	claim, err := s.keys.Begin(ctx, r, id, cancelBegun, func(*db.Queries) error { return nil })
-	return claim, idempotency.Answer{}, err
+	return s.refuse(ctx, r, id, ErrPaymentNotCancelable)
 }
 
-// runPayment cancels the intent, and with it the payment.
+// runPayment cancels the intent, and with it the payment. One that was authorized after its cancel had begun is held
+// first, so that no capture of it begins.
 func (s cancels) runPayment(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: c.ResourceID})
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", c.ResourceID, err)
 	}
-	if p.Status != db.PaymentStatusRequiresAction {
-		return s.finishPayment(ctx, c, false)
+	switch held := p.CapturingKey != nil && *p.CapturingKey == c.Key; {
+	case p.Status == db.PaymentStatusAuthorized && !held:
+		err := c.Phase(ctx, cancelBegun, func(q *db.Queries) error { return holdAuthorization(ctx, q, p, c.Key, nil) })
+		if errors.Is(err, ErrPaymentInProgress) { // as if it had been refused at once, to be retried later
+			if yielded := c.YieldOrPark(ctx, err); yielded != nil {
+				return idempotency.Answer{}, yielded
+			}
+		}
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+	case p.Status != db.PaymentStatusRequiresAction && p.Status != db.PaymentStatusAuthorized:
+		return s.finishPayment(ctx, c, p.OrderID, stripe.Intent{})
 	}
 	intent, out, err := s.CancelIntent(ctx, c, p)
 	if err != nil {
@@ -257,20 +290,25 @@ func (s cancels) runPayment(ctx context.Context, c *idempotency.Claim) (idempote
 		answer := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, PaymentOf(p))
 		return answer, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
 	}
-	return s.finishPayment(ctx, c, intent.Status == stripe.IntentCanceled)
+	return s.finishPayment(ctx, c, p.OrderID, intent)
 }
 
 // finishPayment stores the answer. If the intent could not be canceled, the
 // payment's own operation is about to find out why.
-func (s cancels) finishPayment(ctx context.Context, c *idempotency.Claim, canceled bool) (idempotency.Answer, error) {
+func (s cancels) finishPayment(
+	ctx context.Context, c *idempotency.Claim, orderID string, intent stripe.Intent,
+) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
-		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: c.ResourceID})
+		p, order, err := lockAuthorized(ctx, q, c.TenantID, orderID, c.ResourceID)
 		if err != nil {
-			return idempotency.Answer{}, fmt.Errorf("lock payment %s: %w", c.ResourceID, err)
+			return idempotency.Answer{}, err
 		}
-		if canceled && p.Status == db.PaymentStatusRequiresAction {
+		switch {
+		case p.Status == db.PaymentStatusAuthorized:
+			p, err = endAuthorization(ctx, q, p, order, intent)
+		case intent.Status == stripe.IntentCanceled && p.Status == db.PaymentStatusRequiresAction:
 			p, err = s.cancelWaiting(ctx, q, p)
-		} else {
+		default:
 			err = idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 		}
 		if err != nil {

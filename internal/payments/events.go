@@ -42,8 +42,8 @@ func rendersOrder(kind string, o db.Order) bool {
 	switch kind {
 	case "order.created":
 		return untouched && o.Status == db.OrderStatusOpen && o.PaymentID == nil
-	case "order.paid":
-		return untouched && o.Status == db.OrderStatusPaid && o.PaymentID != nil
+	case "order.paid": // What a capture took does not follow from the event.
+		return untouched && o.CapturedMinor == nil && o.Status == db.OrderStatusPaid && o.PaymentID != nil
 	}
 	return false
 }
@@ -52,7 +52,7 @@ func rendersOrder(kind string, o db.Order) bool {
 func orderAsOf(kind string, o db.Order) db.Order {
 	o.Status, o.AmountRefundedMinor, o.AmountDisputedMinor = db.OrderStatusPaid, 0, 0
 	if kind == "order.created" {
-		o.Status, o.PaymentID = db.OrderStatusOpen, nil
+		o.Status, o.PaymentID, o.CapturedMinor = db.OrderStatusOpen, nil, nil
 	}
 	return o
 }
@@ -63,9 +63,9 @@ func rendersPayment(kind string, p db.Payment) bool {
 	untouched := p.AmountRefundedMinor == 0 && p.AmountDisputedMinor == 0 && p.FailureCode == nil && p.NextAction == nil
 	switch kind {
 	case "payment.created":
-		return untouched && p.Status == db.PaymentStatusProcessing && p.IntentID == nil && p.ChargeID == nil
+		return untouched && !p.ManualCapture && p.Status == db.PaymentStatusProcessing && p.IntentID == nil && p.ChargeID == nil
 	case "payment.succeeded":
-		return untouched && p.Status == db.PaymentStatusSucceeded && p.IntentID != nil && p.ChargeID != nil
+		return untouched && !p.ManualCapture && p.Status == db.PaymentStatusSucceeded && p.IntentID != nil && p.ChargeID != nil
 	}
 	return false
 }

@@ -19,13 +19,16 @@ type Gateway interface {
 	CreateIntent(ctx context.Context, call stripe.Call, intent stripe.NewIntent) stripe.Outcome
 	// ConfirmIntent moves the money.
 	ConfirmIntent(ctx context.Context, call stripe.Call, intentID, paymentMethod string) stripe.Outcome
+	// CaptureIntent takes what a confirm has reserved, or a part of it.
+	CaptureIntent(ctx context.Context, call stripe.Call, intentID string, amountMinor int64) stripe.Outcome
 	// CancelIntent makes sure that no money can move any more.
 	CancelIntent(ctx context.Context, call stripe.Call, intentID string) stripe.Outcome
 	// GetIntent reads an intent, for a tenant or stripe.NoTenant. stripe.ErrNoSuchObject: the account has no such intent.
 	GetIntent(ctx context.Context, tenantID, intentID string) (stripe.Intent, error)
 	// CreateRefund gives money back.
 	CreateRefund(ctx context.Context, call stripe.Call, refund stripe.NewRefund) stripe.Outcome
-	// RefundsOf lists every refund of an intent, for a tenant or stripe.NoTenant.
+	// RefundsOf lists every refund of an intent, for a tenant or stripe.NoTenant, without what was released of an
+	// authorization.
 	RefundsOf(ctx context.Context, tenantID, intentID string) ([]stripe.Refund, error)
 	// ListIntents and ListRefunds list what was created in a window, newest first, one page at a time.
 	ListIntents(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Intent], error)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/ids"
 )
 
@@ -36,20 +37,33 @@ type Item struct {
 
 // Payment is one attempt to pay an order.
 type Payment struct {
-	ID             string           `json:"id"`
-	Object         string           `json:"object"`
-	Status         db.PaymentStatus `json:"status"`
-	OrderID        string           `json:"order_id"`
-	Amount         int64            `json:"amount"`
-	Currency       string           `json:"currency"`
-	AmountRefunded int64            `json:"amount_refunded"`
-	AmountDisputed int64            `json:"amount_disputed"`
-	PaymentMethod  string           `json:"payment_method"`
-	Failure        *PaymentFailure  `json:"failure"`
-	NextAction     json.RawMessage  `json:"next_action"`
-	Stripe         PaymentAtStripe  `json:"stripe"`
-	CreatedAt      ids.Instant      `json:"created_at"`
+	ID               string           `json:"id"`
+	Object           string           `json:"object"`
+	Status           db.PaymentStatus `json:"status"`
+	OrderID          string           `json:"order_id"`
+	Amount           int64            `json:"amount"`
+	Currency         string           `json:"currency"`
+	Capture          Capture          `json:"capture"`
+	AmountCapturable int64            `json:"amount_capturable"`
+	AmountCaptured   int64            `json:"amount_captured"`
+	AmountRefunded   int64            `json:"amount_refunded"`
+	AmountDisputed   int64            `json:"amount_disputed"`
+	CaptureBefore    *ids.Instant     `json:"capture_before"`
+	PaymentMethod    string           `json:"payment_method"`
+	Failure          *PaymentFailure  `json:"failure"`
+	NextAction       json.RawMessage  `json:"next_action"`
+	Stripe           PaymentAtStripe  `json:"stripe"`
+	CreatedAt        ids.Instant      `json:"created_at"`
 }
+
+// Capture is how the money of a payment is taken.
+type Capture string
+
+// Automatic takes it at once. Manual reserves it, and a request of its own takes it.
+const (
+	CaptureAutomatic Capture = "automatic"
+	CaptureManual    Capture = "manual"
+)
 
 // PaymentFailure is why a payment failed.
 type PaymentFailure struct {
@@ -86,6 +100,9 @@ func readOrder(row db.Order) (Order, error) {
 	}
 	if row.PaymentID != nil {
 		o.AmountPaid = row.AmountMinor
+		if row.CapturedMinor != nil {
+			o.AmountPaid = *row.CapturedMinor
+		}
 	}
 	return o, nil
 }
@@ -96,7 +113,14 @@ func PaymentOf(row db.Payment) Payment {
 		ID: row.ID, Object: "payment", Status: row.Status, OrderID: row.OrderID, Amount: row.AmountMinor,
 		Currency: row.Currency, AmountRefunded: row.AmountRefundedMinor, PaymentMethod: row.PaymentMethod,
 		NextAction: row.NextAction, Stripe: PaymentAtStripe{PaymentIntent: row.IntentID, Charge: row.ChargeID},
-		CreatedAt: ids.Instant(row.CreatedAt), AmountDisputed: row.AmountDisputedMinor,
+		CreatedAt: ids.Instant(row.CreatedAt), AmountDisputed: row.AmountDisputedMinor, Capture: CaptureAutomatic,
+		AmountCaptured: compare.PaidMinor(row),
+	}
+	if row.ManualCapture {
+		p.Capture = CaptureManual
+	}
+	if row.Status == db.PaymentStatusAuthorized {
+		p.AmountCapturable, p.CaptureBefore = row.AmountMinor, (*ids.Instant)(row.CaptureBefore)
 	}
 	if row.FailureCode != nil {
 		p.Failure = &PaymentFailure{Code: *row.FailureCode, DeclineCode: row.FailureDeclineCode}

@@ -13,11 +13,12 @@ import (
 func (s *Service) Operations() map[string]idempotency.Operation {
 	cancel, repair := cancels{s}, s.Repairs()
 	all := map[string]idempotency.Operation{
-		CreateOrder:   {Begin: s.beginOrder, Run: neverRuns},
-		CancelOrder:   {Begin: cancel.beginOrder, Run: cancel.runOrder},
-		CreatePayment: {Begin: s.beginPayment, Run: s.runPayment},
-		CancelPayment: {Begin: cancel.beginPayment, Run: cancel.runPayment},
-		CreateRefund:  {Begin: s.beginRefund, Run: s.runRefund},
+		CreateOrder:    {Begin: s.beginOrder, Run: neverRuns},
+		CancelOrder:    {Begin: cancel.beginOrder, Run: cancel.runOrder},
+		CreatePayment:  {Begin: s.beginPayment, Run: s.runPayment},
+		CancelPayment:  {Begin: cancel.beginPayment, Run: cancel.runPayment},
+		CapturePayment: {Begin: captures{s}.begin, Run: captures{s}.run},
+		CreateRefund:   {Begin: s.beginRefund, Run: s.runRefund},
 
 		// No caller asked for these.
 		RefundOrder:           {Run: s.runRefund},

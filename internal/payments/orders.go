@@ -69,7 +69,7 @@ func InsertOrder(ctx context.Context, q *db.Queries, row db.Order) error {
 // closedOrder is why an order in this status can never be paid; nil if it can.
 func closedOrder(status db.OrderStatus) error {
 	switch status {
-	case db.OrderStatusOpen:
+	case db.OrderStatusOpen, db.OrderStatusAuthorized: // A payment of an authorized one is in progress.
 		return nil
 	case db.OrderStatusCanceled:
 		return ErrOrderNotPayable
@@ -84,7 +84,8 @@ func InsertPayment(ctx context.Context, q *db.Queries, p db.Payment) error {
 	err := q.PaymentInsert(ctx, db.PaymentInsertParams{
 		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey,
 		AmountMinor: p.AmountMinor, Currency: p.Currency, PaymentMethod: p.PaymentMethod,
-		IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
+		ManualCapture: p.ManualCapture,
+		IntentNumber:  p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("insert payment %s: %w", p.ID, err)

@@ -25,6 +25,8 @@ import (
 type PayRequest struct {
 	OrderID       string `json:"order_id"`
 	PaymentMethod string `json:"payment_method"`
+	// ManualCapture only reserves the money. A request of its own captures it.
+	ManualCapture bool `json:"manual_capture,omitempty"`
 }
 
 // Recovery points of create_payment, in order. An operation of which the payment is a
@@ -92,7 +94,7 @@ func (s *Service) beginPayment(
 		return nil, idempotency.Answer{}, err
 	}
 	defer admitted()
-	r := NewRun(req.TenantID, req.Key, asked.PaymentMethod, target, s.answerPayment())
+	r := NewRun(req.TenantID, req.Key, asked, target, s.answerPayment())
 	p := r.Payment
 	point := r.firstPoint()
 	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(n idempotency.New) error {
@@ -115,14 +117,15 @@ func (s *Service) beginPayment(
 
 // NewRun is the first run of a new payment. Its first call is recorded in the phase that
 // records the payment.
-func NewRun(tenantID, key, method string, target db.OrderToPayRow, ending Ending) *Run {
+func NewRun(tenantID, key string, asked PayRequest, target db.OrderToPayRow, ending Ending) *Run {
 	p := db.Payment{
 		TenantID: tenantID, ID: ids.New(ids.Payment), Version: 1, Status: db.PaymentStatusProcessing,
 		OrderID: target.Order.ID, IdempotencyKey: key, AmountMinor: target.Order.AmountMinor,
-		Currency: target.Order.Currency, PaymentMethod: method, IntentNumber: target.IntentNumber,
-		CreatedAt: ids.Now(),
+		Currency: target.Order.Currency, PaymentMethod: asked.PaymentMethod, IntentNumber: target.IntentNumber,
+		ManualCapture: asked.ManualCapture, CreatedAt: ids.Now(),
 	}
-	if target.IntentClosed || target.IntentID == "" || target.IntentNumber <= target.Order.IntentsRetired {
+	if target.IntentClosed || target.IntentID == "" || target.IntentNumber <= target.Order.IntentsRetired ||
+		target.ManualCapture != asked.ManualCapture { // An intent is made for one of the two.
 		p.IntentNumber++
 	} else {
 		p.IntentID = &target.IntentID
@@ -144,7 +147,11 @@ func (r *Run) firstPoint() string {
 func (r *Run) createCall() calls.Call {
 	p := r.Payment
 	key := p.TenantID + ":" + p.OrderID + ":intent:" + strconv.Itoa(int(p.IntentNumber))
-	return calls.New(stripe.OpCreateIntent, p.OrderID, key, strconv.FormatInt(p.AmountMinor, 10), p.Currency)
+	params := []string{strconv.FormatInt(p.AmountMinor, 10), p.Currency}
+	if p.ManualCapture {
+		params = append(params, "manual")
+	}
+	return calls.New(stripe.OpCreateIntent, p.OrderID, key, params...)
 }
 
 // confirmCall moves the money, so it carries the caller's key, scoped by tenant and operation: two tenants
@@ -218,7 +225,7 @@ func (r *Run) Ended() bool {
 func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
 	intent := stripe.NewIntent{
 		TenantID: r.Payment.TenantID, OrderID: r.Order.ID, AmountMinor: r.Payment.AmountMinor,
-		Currency: r.Payment.Currency,
+		Currency: r.Payment.Currency, ManualCapture: r.Payment.ManualCapture,
 	}
 	call := r.createCall()
 	out, attempts, err := s.calls.Make(ctx, c, call, &r.recorded,
@@ -264,7 +271,8 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, r *Run) (id
 	call := r.confirmCall()
 	out, attempts, err := s.calls.Make(ctx, c, call, &r.recorded,
 		func(ctx context.Context, call stripe.Call) stripe.Outcome {
-			// The money moves here. No transaction is open.
+			// The money moves here, or is reserved. No transaction is open.
+			call.WithCharge = r.Payment.ManualCapture // it says when the authorization expires
 			return s.gateway.ConfirmIntent(ctx, call, *r.Payment.IntentID, r.Payment.PaymentMethod)
 		})
 	switch {
@@ -290,8 +298,11 @@ func (s *Service) answerPayment() Ending { return paymentAnswer{s} }
 func (s paymentAnswer) Finish(
 	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement,
 ) (idempotency.Answer, error) {
-	if e.AlreadyStored || e.Status == db.PaymentStatusSucceeded && r.Order.Status != db.OrderStatusOpen {
+	switch {
+	case e.AlreadyStored, e.Status == db.PaymentStatusSucceeded && r.Order.Status != db.OrderStatusOpen:
 		return s.finishOtherwise(ctx, c, r, e)
+	case e.Status == db.PaymentStatusAuthorized, e.Status == db.PaymentStatusSucceeded && r.Payment.ManualCapture:
+		return s.finishAuthorized(ctx, c, r, e)
 	}
 	return s.finish(ctx, c, r, e)
 }
@@ -339,7 +350,12 @@ func (r *Run) After(e Settlement) db.Payment {
 	} else if e.Outcome.Intent.ChargeID != "" {
 		p.ChargeID = &e.Outcome.Intent.ChargeID
 	}
-	if e.Status == db.PaymentStatusFailed {
+	switch {
+	case e.Status == db.PaymentStatusAuthorized:
+		p.CaptureBefore = &e.Outcome.Intent.CaptureBefore
+	case e.Status == db.PaymentStatusSucceeded && p.ManualCapture: // captured by others, before it was seen here
+		p.CapturedMinor = &e.Outcome.Intent.ReceivedMinor
+	case e.Status == db.PaymentStatusFailed:
 		p.FailureCode, p.FailureMessage = &e.Failure.Code, postgres.Nullable(e.Failure.Message)
 		p.FailureDeclineCode = postgres.Nullable(e.Failure.DeclineCode)
 	}
@@ -348,7 +364,7 @@ func (r *Run) After(e Settlement) db.Payment {
 
 // finalAnswer is what the caller gets from now on.
 func (s *Service) finalAnswer(p Payment, e Settlement, requestID string) idempotency.Answer {
-	if p.Status == db.PaymentStatusSucceeded {
+	if p.Status == db.PaymentStatusSucceeded || p.Status == db.PaymentStatusAuthorized {
 		return s.answers.Object(http.StatusCreated, "/v1/payments/"+p.ID, p)
 	}
 	return s.answers.Problem(&PaymentError{Payment: p, Declined: e.Declined}, requestID)

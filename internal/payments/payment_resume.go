@@ -182,6 +182,8 @@ func (s *Service) settle(
 				Message: "The PaymentIntent was canceled before the payment was made."},
 			Outcome: stripe.Outcome{Effect: stripe.Refused, HTTPStatus: out.HTTPStatus},
 		})
+	case stripe.IntentRequiresCapture:
+		answer, err = s.settleAuthorized(ctx, c, r, out)
 	case stripe.IntentRequiresPaymentMethod, stripe.IntentRequiresConfirmation:
 		return idempotency.Answer{}, false, nil
 	default: // A status that this version does not know. It changes to a known one, or the key is parked.
@@ -288,7 +290,7 @@ func (s *Service) abandon(
 	switch intent.Status {
 	case stripe.IntentCanceled:
 		return r.ending.Finish(ctx, c, r, end)
-	case "", stripe.IntentRequiresAction:
+	case "", stripe.IntentRequiresAction, stripe.IntentRequiresCapture:
 		return s.Wait(ctx, c, r, out.Why())
 	default: // Too late to cancel: it is paid, or about to be.
 		return s.SettleOrWait(ctx, c, r, intent, "the intent could not be canceled")
@@ -364,6 +366,7 @@ func (r *Run) Settle(ctx context.Context, q *db.Queries, e Settlement) (db.Payme
 		TenantID: after.TenantID, ID: after.ID, SeenVersion: r.Payment.Version, Status: after.Status,
 		IntentClosed: after.IntentClosed, ChargeID: after.ChargeID, FailureCode: after.FailureCode,
 		FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
+		CaptureBefore: after.CaptureBefore, CapturedMinor: after.CapturedMinor,
 	})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return p, ErrMoved

@@ -149,7 +149,7 @@ func (s *Service) refunding(ctx context.Context, c *idempotency.Claim) (*refundi
 	if err != nil {
 		return nil, fmt.Errorf("read payment %s: %w", row.PaymentID, err)
 	}
-	return &refunding{refund: row, intentID: *p.IntentID, paidMinor: p.AmountMinor}, nil
+	return &refunding{refund: row, intentID: *p.IntentID, paidMinor: compare.PaidMinor(p)}, nil
 }
 
 // fits reports whether Stripe would still make the refund, which it does not list: not if others have refunded so much

@@ -8,6 +8,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/money"
@@ -95,7 +96,7 @@ func (s *Service) beginRefund(
 // checkRefundStep is an *InvalidError if Stripe cannot refund the amount in the payment's currency. All that Stripe has
 // of it can always be refunded.
 func checkRefundStep(p db.Payment, asked *int64) error {
-	if asked == nil || *asked == p.AmountMinor-p.AmountRefundingMinor {
+	if asked == nil || *asked == compare.PaidMinor(p)-p.AmountRefundingMinor {
 		return nil
 	}
 	if err := money.CheckStep(*asked, p.Currency); err != nil {
@@ -136,7 +137,7 @@ func leftOf(ctx context.Context, q *db.Queries, p db.Payment) (int64, error) {
 	if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 		return 0, fmt.Errorf("read what is owed of payment %s: %w", p.ID, err)
 	}
-	return p.AmountMinor - p.AmountRefundingMinor - owed.SettledMinor, nil
+	return compare.PaidMinor(p) - p.AmountRefundingMinor - owed.SettledMinor, nil
 }
 
 func newRefund(p db.Payment, origin db.RefundOrigin, key, stripeKey string, amount int64) db.Refund {

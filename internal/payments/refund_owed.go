@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
@@ -201,7 +202,7 @@ func (s Repairs) retryOwed(
 	if err != nil {
 		return db.Refund{}, err
 	}
-	amount := p.AmountMinor - p.AmountRefundingMinor - owed.SettledMinor
+	amount := compare.PaidMinor(p) - p.AmountRefundingMinor - owed.SettledMinor
 	if amount <= 0 {
 		return db.Refund{}, &NotOwedError{"a refund of the payment is under way already"}
 	}

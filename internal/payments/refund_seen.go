@@ -78,7 +78,7 @@ func (s *Service) adoptRefund(
 	if err != nil {
 		return fmt.Errorf("lock payment %s: %w", paid.ID, err)
 	}
-	if r.AmountMinor > p.AmountMinor-p.AmountRefundingMinor {
+	if r.AmountMinor > compare.PaidMinor(p)-p.AmountRefundingMinor {
 		return nil // Another refund began meanwhile. It is compared again when that has ended.
 	}
 	key := adoptedKeyPrefix + r.ID

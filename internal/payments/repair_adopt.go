@@ -109,7 +109,8 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, a adoption, i strip
 	}
 	p := db.Payment{
 		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID,
-		IdempotencyKey: adoptedKeyPrefix + i.ID, AmountMinor: i.ReceivedMinor, Currency: i.Currency,
+		IdempotencyKey: adoptedKeyPrefix + i.ID, AmountMinor: i.AmountMinor, Currency: i.Currency,
+		ManualCapture: i.ManualCapture,
 		PaymentMethod: i.PaymentMethod, IntentNumber: v.NextNumber(i.ID), IntentID: &i.ID, CreatedAt: i.CreatedAt,
 	}
 	if err := s.recordAdopted(ctx, q, p, i, *v.Row); err != nil {
@@ -202,12 +203,25 @@ func (s Repairs) recordAdopted(
 		return err
 	}
 	events := []outbox.Event{PaymentEvent("payment.created", p)}
-	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
+	settle := db.PaymentSettleParams{
 		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusSucceeded,
 		ChargeID: postgres.Nullable(i.ChargeID),
-	})
+	}
+	switch {
+	case i.Status == stripe.IntentRequiresCapture:
+		settle.Status, settle.CaptureBefore = db.PaymentStatusAuthorized, new(captureBeforeOf(i))
+	case i.ManualCapture:
+		settle.CapturedMinor = &i.ReceivedMinor
+	}
+	p, err := q.PaymentSettle(ctx, settle)
 	if err != nil {
 		return fmt.Errorf("settle payment %s: %w", p.ID, err)
+	}
+	if p.Status == db.PaymentStatusAuthorized {
+		if err := outbox.Append(ctx, q, events...); err != nil {
+			return err
+		}
+		return Advanced(ctx, q, p, order)
 	}
 	events = append(events, PaymentEvent("payment.succeeded", p))
 	if err := intentEnded(ctx, q, compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, i.ID); err != nil {
@@ -215,7 +229,7 @@ func (s Repairs) recordAdopted(
 	}
 	if order.Status == db.OrderStatusOpen {
 		if order, err = q.OrderPay(ctx, db.OrderPayParams{
-			TenantID: order.TenantID, ID: order.ID, PaymentID: &p.ID,
+			TenantID: order.TenantID, ID: order.ID, PaymentID: &p.ID, CapturedMinor: p.CapturedMinor,
 		}); err != nil {
 			return fmt.Errorf("pay order %s: %w", order.ID, err)
 		}

@@ -87,7 +87,7 @@ type intentSearch struct {
 func (s intentSearch) mayUse(i stripe.Intent) bool {
 	// An intent of a registered operation is not a payment's, whatever its amount.
 	return i.Operation == "" && i.TenantID == s.Payment.TenantID && i.OrderID == s.Payment.OrderID &&
-		isFor(s.Payment, i) && i.Status != stripe.IntentCanceled && !slices.Contains(s.known, i.ID)
+		isFor(s.Payment, i) && i.ManualCapture == s.Payment.ManualCapture && i.Status != stripe.IntentCanceled && !slices.Contains(s.known, i.ID)
 }
 
 // from is when the oldest intent that is looked for may have been created.
@@ -250,7 +250,7 @@ func progress(i stripe.Intent) int {
 	switch i.Status {
 	case stripe.IntentSucceeded:
 		return 4
-	case stripe.IntentProcessing:
+	case stripe.IntentProcessing, stripe.IntentRequiresCapture:
 		return 3
 	case stripe.IntentRequiresAction:
 		return 2

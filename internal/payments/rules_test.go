@@ -79,7 +79,7 @@ func TestNewRunNumbersItsIntent(t *testing.T) {
 		"NotYetRetired": {db.OrderToPayRow{IntentID: "pi_2", IntentNumber: 2}, 2, "pi_2", IntentRecorded, 1},
 	} {
 		c.target.Order.IntentsRetired = c.retired
-		r := NewRun("ten_1", "k", "pm_card_visa", c.target, nil)
+		r := NewRun("ten_1", "k", PayRequest{PaymentMethod: "pm_card_visa"}, c.target, nil)
 		require.Equal(t, c.number, r.Payment.IntentNumber, name)
 		require.Equal(t, c.intent != "", r.Payment.IntentID != nil, name)
 		require.Equal(t, c.point, r.firstPoint(), name)
@@ -168,7 +168,9 @@ func TestPageSaysWhetherThereAreMore(t *testing.T) {
 
 func TestRefundStepOfACurrency(t *testing.T) {
 	t.Parallel()
-	p := db.Payment{AmountMinor: 1001, AmountRefundingMinor: 300, Currency: "isk"}
+	p := db.Payment{
+		Status: db.PaymentStatusSucceeded, AmountMinor: 1001, AmountRefundingMinor: 300, Currency: "isk",
+	}
 	require.NoError(t, checkRefundStep(p, nil))
 	require.NoError(t, checkRefundStep(p, ptr(int64(200))))
 	require.NoError(t, checkRefundStep(p, ptr(int64(701))), "all that is left can be refunded")

@@ -54,6 +54,7 @@ type response struct {
 const (
 	create  = "create"
 	confirm = "confirm"
+	capture = "capture"
 	cancel  = "cancel"
 	get     = "get"
 	makes   = "refund"
@@ -136,6 +137,10 @@ func (s *script) CreateIntent(_ context.Context, c stripe.Call, _ stripe.NewInte
 
 func (s *script) ConfirmIntent(_ context.Context, c stripe.Call, _, _ string) stripe.Outcome {
 	return s.call(confirm, c)
+}
+
+func (s *script) CaptureIntent(_ context.Context, c stripe.Call, _ string, _ int64) stripe.Outcome {
+	return s.call(capture, c)
 }
 
 func (s *script) CancelIntent(_ context.Context, c stripe.Call, _ string) stripe.Outcome {

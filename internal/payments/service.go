@@ -20,7 +20,8 @@ var (
 	ErrOrderAlreadyPaid     = errors.New("the order is paid")
 	ErrOrderNotPayable      = errors.New("the order is canceled")
 	ErrOrderNotCancelable   = errors.New("the order is paid")
-	ErrPaymentNotCancelable = errors.New("only a payment that waits for the customer can be canceled")
+	ErrPaymentNotCancelable = errors.New(
+		"only a payment that waits for the customer or is authorized can be canceled")
 )
 
 // ErrMoved says that a payment or its order has changed since it was read.
@@ -92,12 +93,13 @@ func New(pool *postgres.Pool, keys *idempotency.Store, gateway Gateway, answers 
 
 // Names of the operations, as the table of keys has them.
 const (
-	CreateOrder   = "create_order"
-	CancelOrder   = "cancel_order"
-	CreatePayment = "create_payment"
-	CancelPayment = "cancel_payment"
-	CreateRefund  = "create_refund"
-	RefundOrder   = "refund_order" // no caller asked for it: the payment came too late for its order
+	CreateOrder    = "create_order"
+	CancelOrder    = "cancel_order"
+	CreatePayment  = "create_payment"
+	CancelPayment  = "cancel_payment"
+	CapturePayment = "capture_payment"
+	CreateRefund   = "create_refund"
+	RefundOrder    = "refund_order" // no caller asked for it: the payment came too late for its order
 )
 
 // refuse stores a definite refusal as the answer to a fresh key.

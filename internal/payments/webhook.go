@@ -63,7 +63,7 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 			TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID,
 		})
-		if err == nil && (p.EndedID == nil || !endsIntent(e.Type)) {
+		if err == nil && !mayChange(p.Status, p.EndedID != nil, e.Type) {
 			return webhookSeen{intent: hint}, nil
 		}
 		if err == nil {
@@ -117,7 +117,7 @@ func (s webhooks) settled(ctx context.Context, events []inbox.Event) ([]string, 
 	var ids []string
 	for _, p := range found {
 		e := asked[p.N-1]
-		if !unfinished(p.Status) && !(p.Ended && endsIntent(e.Type)) {
+		if !unfinished(p.Status) && !mayChange(p.Status, p.Ended, e.Type) {
 			ids = append(ids, e.ID)
 		}
 	}
@@ -126,6 +126,12 @@ func (s webhooks) settled(ctx context.Context, events []inbox.Event) ([]string, 
 
 func unfinished(status db.PaymentStatus) bool {
 	return status == db.PaymentStatusProcessing || status == db.PaymentStatusRequiresAction
+}
+
+// mayChange reports whether an event may say something new of a payment that no operation works on: one that has ended
+// without success, or is authorized.
+func mayChange(status db.PaymentStatus, ended bool, eventType string) bool {
+	return ended && endsIntent(eventType) || status == db.PaymentStatusAuthorized && endsAuthorization(eventType)
 }
 
 func aboutRefund(e inbox.Event) bool { return strings.Contains(e.Type, "refund") }
@@ -166,7 +172,12 @@ func endsIntent(eventType string) bool {
 	return eventType == "payment_intent.succeeded" || eventType == "payment_intent.canceled"
 }
 
-// readEnded reads the intent of a payment that has failed or was canceled.
+// endsAuthorization reports whether an event says that an authorization was captured or released.
+func endsAuthorization(eventType string) bool {
+	return endsIntent(eventType) || eventType == "charge.captured" || eventType == "charge.expired"
+}
+
+// readEnded reads the intent of a payment that has failed, was canceled or is authorized.
 func (s webhooks) readEnded(ctx context.Context, hint stripe.Intent) (any, error) {
 	intent, err := s.gateway.GetIntent(ctx, stripe.NoTenant, hint.ID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
@@ -248,6 +259,8 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 		return fmt.Errorf("payment %s is %s here, and refunded at Stripe", p.ID, p.Status) // Kept, and tried again.
 	case unfinished(p.Status):
 		return idempotency.ExpediteHolder(ctx, q, p.TenantID, p.IdempotencyKey)
+	case p.Status == db.PaymentStatusAuthorized:
+		return authorizationSeen(ctx, q, p, intent)
 	case adopt.id != "": // If it may not be adopted now, the reconciler reads it again within minutes.
 		_, err := s.Repairs().adoptFinally(ctx, q, adopt, intent)
 		return err

@@ -280,7 +280,14 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		r.logUnregistered(i)
 		// Nothing is known about its money, so nothing is claimed, and nothing that was claimed before stays.
 		return r.resolve(ctx, i.TenantID, i.ID, "", "made by an operation that is unknown to this service")
-	case compare.Differs, compare.StatusChanged: // The status of a refund alone changes.
+	case compare.StatusChanged:
+		if err := r.repairs.AuthorizationEnded(ctx, i); err != nil {
+			return fmt.Errorf("record how the authorization of %s ended: %w", i.ID, err)
+		}
+		r.done("applied", "recorded how an authorization ended at Stripe", "tenant_id", i.TenantID, "order_id", i.OrderID,
+			"payment_id", d.Discrepancy.PaymentID, "payment_intent", i.ID, "status", string(i.Status))
+		return nil
+	case compare.Differs:
 		if err := r.expedite(ctx, i.TenantID, d.Key); err != nil { // if its key is parked
 			return err
 		}

@@ -75,7 +75,7 @@ func (s *Client) CreateIntent(ctx context.Context, call Call, n NewIntent) Outco
 				// versions: without the types the account's dashboard decides, and
 				// a confirm would require a return_url.
 				PaymentMethodTypes: stripego.StringSlice([]string{"card"}),
-				CaptureMethod:      stripego.String(string(stripego.PaymentIntentCaptureMethodAutomatic)),
+				CaptureMethod:      stripego.String(string(n.captureMethod())),
 			})
 		})
 		return out, out.Effect != Unknown
@@ -85,6 +85,13 @@ func (s *Client) CreateIntent(ctx context.Context, call Call, n NewIntent) Outco
 	}
 	out, _ := create(ctx)
 	return out
+}
+
+func (n NewIntent) captureMethod() stripego.PaymentIntentCaptureMethod {
+	if n.ManualCapture {
+		return stripego.PaymentIntentCaptureMethodManual
+	}
+	return stripego.PaymentIntentCaptureMethodAutomatic
 }
 
 // operationKey is the member of an intent's metadata that names the operation.
@@ -120,8 +127,20 @@ func (s *Client) Ready(ctx context.Context, tenantID string) (recorded func(), e
 // ConfirmIntent implements Gateway.
 func (s *Client) ConfirmIntent(ctx context.Context, call Call, intentID, paymentMethod string) Outcome {
 	return s.change(ctx, OpConfirm, call, intentID, func(p stripego.Params) (*stripego.PaymentIntent, error) {
-		return s.api.PaymentIntents.Confirm(intentID, &stripego.PaymentIntentConfirmParams{
-			Params: p, PaymentMethod: stripego.String(paymentMethod),
+		params := &stripego.PaymentIntentConfirmParams{Params: p, PaymentMethod: stripego.String(paymentMethod)}
+		if call.WithCharge {
+			params.AddExpand("latest_charge")
+		}
+		return s.api.PaymentIntents.Confirm(intentID, params)
+	})
+}
+
+// CaptureIntent implements Gateway. The capture is final: Stripe releases what it does not take, and refuses a second
+// one, whatever its key (https://docs.stripe.com/payments/capture-later).
+func (s *Client) CaptureIntent(ctx context.Context, call Call, intentID string, amountMinor int64) Outcome {
+	return s.change(ctx, OpCapture, call, intentID, func(p stripego.Params) (*stripego.PaymentIntent, error) {
+		return s.api.PaymentIntents.Capture(intentID, &stripego.PaymentIntentCaptureParams{
+			Params: p, AmountToCapture: stripego.Int64(amountMinor),
 		})
 	})
 }
@@ -148,6 +167,7 @@ func (s *Client) GetIntent(ctx context.Context, tenantID, intentID string) (Inte
 
 func (s *Client) getIntent(ctx context.Context, tenantID, intentID string) (Intent, error) {
 	var intent Intent
+	var charge *stripego.Charge
 	err := s.get(ctx, tenantID, OpGetIntent, func(p stripego.Params) error {
 		pi, err := s.api.PaymentIntents.Get(intentID, &stripego.PaymentIntentParams{
 			Params: p, Expand: stripego.StringSlice([]string{"latest_charge"}),
@@ -156,10 +176,13 @@ func (s *Client) getIntent(ctx context.Context, tenantID, intentID string) (Inte
 			err = errAnotherObject
 		}
 		if err == nil {
-			intent = intentOf(pi)
+			intent, charge = intentOf(pi), pi.LatestCharge
 		}
 		return err
 	})
+	if err == nil && mayHaveReleased(charge) {
+		intent.RefundedMinor, err = s.refundedOf(ctx, tenantID, intentID)
+	}
 	return intent, err
 }
 
@@ -188,6 +211,7 @@ func (s *Client) ListIntents(ctx context.Context, w Window) (Page[Intent], error
 // refund that was made in Stripe's dashboard has none, or whatever its maker wrote there.
 func (s *Client) ListRefunds(ctx context.Context, w Window) (Page[Refund], error) {
 	var page Page[Refund]
+	var raw []*stripego.Refund
 	err := s.get(ctx, w.TenantID, OpListRefunds, func(p stripego.Params) error {
 		list := s.api.Refunds.List(&stripego.RefundListParams{
 			ListParams: w.params(p.Context), CreatedRange: w.created(),
@@ -199,12 +223,20 @@ func (s *Client) ListRefunds(ctx context.Context, w Window) (Page[Refund], error
 				refund.TenantID, refund.OrderID = pi.Metadata["tenant_id"], pi.Metadata["order_id"]
 			}
 			refund.Charged = chargedOrder(list.Refund().Charge)
-			page.Objects = append(page.Objects, refund)
+			page.Objects, raw = append(page.Objects, refund), append(raw, list.Refund())
 		}
 		page.More = list.Meta().HasMore
 		return list.Err()
 	})
-	return page, err
+	if err != nil {
+		return page, err
+	}
+	for n, refund := range raw {
+		if page.Objects[n].Released, err = s.isRelease(ctx, w.TenantID, refund, true); err != nil {
+			return page, err
+		}
+	}
+	return page, nil
 }
 
 // SearchIntents implements Gateway. An order has few intents, so one page is enough.
@@ -302,19 +334,34 @@ func (s *Client) CreateRefund(ctx context.Context, call Call, n NewRefund) Outco
 
 // RefundsOf implements Gateway.
 func (s *Client) RefundsOf(ctx context.Context, tenantID, intentID string) ([]Refund, error) {
-	var list []Refund
+	var raw []*stripego.Refund
 	err := s.get(ctx, tenantID, OpListRefunds, func(p stripego.Params) error {
-		list = list[:0]
-		params := &stripego.RefundListParams{PaymentIntent: stripego.String(intentID)}
+		raw = raw[:0]
+		params := &stripego.RefundListParams{
+			PaymentIntent: stripego.String(intentID), Expand: stripego.StringSlice([]string{"data.charge"}),
+		}
 		params.Context = p.Context
 		params.Limit = stripego.Int64(100)
 		refunds := s.api.Refunds.List(params)
 		for refunds.Next() {
-			list = append(list, refundOf(refunds.Refund()))
+			raw = append(raw, refunds.Refund())
 		}
 		return refunds.Err()
 	})
-	return list, err
+	if err != nil {
+		return nil, err
+	}
+	var list []Refund
+	for n, refund := range raw {
+		released, err := s.isRelease(ctx, tenantID, refund, isOldestOfCharge(raw, n))
+		if err != nil {
+			return nil, err
+		}
+		if !released {
+			list = append(list, refundOf(refund))
+		}
+	}
+	return list, nil
 }
 
 // errAnotherObject says that a response is a valid object, but not the one that the
@@ -503,12 +550,17 @@ func intentOf(pi *stripego.PaymentIntent) Intent {
 		ReceivedMinor: pi.AmountReceived, TenantID: pi.Metadata["tenant_id"], OrderID: pi.Metadata["order_id"],
 		Operation: pi.Metadata[operationKey], CreatedAt: time.Unix(pi.Created, 0).UTC(),
 		CanceledReason: string(pi.CancellationReason),
+		ManualCapture:  pi.CaptureMethod == stripego.PaymentIntentCaptureMethodManual,
 	}
 	if pi.PaymentMethod != nil {
 		i.PaymentMethod = pi.PaymentMethod.ID
 	}
 	if pi.LatestCharge != nil {
-		i.ChargeID, i.RefundedMinor = pi.LatestCharge.ID, pi.LatestCharge.AmountRefunded
+		i.ChargeID = pi.LatestCharge.ID
+		if pi.LatestCharge.Captured { // What was only authorized may be released, and is never given back.
+			i.RefundedMinor = pi.LatestCharge.AmountRefunded
+		}
+		i.CaptureBefore = captureBefore(pi.LatestCharge)
 		i.Charged, i.Disputed = chargedOrder(pi.LatestCharge), pi.LatestCharge.Disputed
 	}
 	if e := pi.LastPaymentError; e != nil {

@@ -20,6 +20,7 @@ type Operation string
 const (
 	OpCreateIntent Operation = "create_intent"
 	OpConfirm      Operation = "confirm"
+	OpCapture      Operation = "capture"
 	OpCancel       Operation = "cancel"
 	OpGetIntent    Operation = "get_intent"
 	OpRefund       Operation = "refund"

@@ -42,6 +42,8 @@ type Call struct {
 	// answer. Then a refusal of this attempt proves nothing about the earlier one,
 	// unless it is a replay.
 	InDoubt bool
+	// WithCharge asks for the charge with the intent, which a response otherwise only names.
+	WithCharge bool
 }
 
 // NewIntent is a PaymentIntent to be made. Nothing in it changes between two
@@ -51,6 +53,7 @@ type NewIntent struct {
 	Operation         string // empty: a payment
 	AmountMinor       int64
 	Currency          string
+	ManualCapture     bool // a confirm only reserves the money
 }
 
 // Intent is what we need to know about a PaymentIntent.
@@ -69,7 +72,9 @@ type Intent struct {
 	Charged       Order // what the charge names, whatever the intent's metadata names by now; empty: there is no charge
 	// Operation names the operation that made the intent, from the metadata; empty: a
 	// payment. What another operation makes is compared by that operation's own rules.
-	Operation     string
+	Operation string
+	// RefundedMinor is what was given back of what was captured. In a list or a response it may include what was released
+	// of an authorization; an intent that was read on its own says it without that.
 	RefundedMinor int64
 	Disputed      bool // the charge is or was disputed
 	// LostMinor is what lost disputes have taken. It is not read with the intent: payments.Service.WithLost adds it.
@@ -77,6 +82,15 @@ type Intent struct {
 	CreatedAt      time.Time
 	ReceivedMinor  int64
 	CanceledReason string
+	ManualCapture  bool
+	CaptureBefore  time.Time // when the authorization expires; zero: not shown
+}
+
+// Expired reports whether Stripe canceled the intent because its authorization was not captured in time. The reason is
+// called automatic before API version 2025-03-31 and expired since
+// (https://docs.stripe.com/changelog/basil/2025-03-31/remove-refund-from-partial-capture-and-payment-cancellation-flow).
+func (i Intent) Expired() bool {
+	return i.Status == IntentCanceled && (i.CanceledReason == "automatic" || i.CanceledReason == "expired")
 }
 
 // Order is a tenant's order that metadata names. Stripe copies an intent's metadata to a charge when it makes the
@@ -98,17 +112,19 @@ type Refund struct {
 	RefundID    string
 	Reason      string // empty: none, or one that only Stripe gives
 	CreatedAt   time.Time
+	Released    bool // in ListRefunds: it gave nothing back (releases.go)
 }
 
 // IntentStatus is Stripe's status of a PaymentIntent.
 type IntentStatus string
 
-// The statuses of a PaymentIntent that can occur without manual capture.
+// The statuses of a PaymentIntent.
 const (
 	IntentRequiresPaymentMethod IntentStatus = "requires_payment_method"
 	IntentRequiresConfirmation  IntentStatus = "requires_confirmation"
 	IntentRequiresAction        IntentStatus = "requires_action"
 	IntentProcessing            IntentStatus = "processing"
+	IntentRequiresCapture       IntentStatus = "requires_capture" // the money is reserved
 	IntentSucceeded             IntentStatus = "succeeded"
 	IntentCanceled              IntentStatus = "canceled"
 )

@@ -44,7 +44,7 @@ func (w *World) Violations() (broken []string) {
 		OnePaymentPerKey: `SELECT tenant_id || ' ' || idempotency_key FROM payments
 			GROUP BY tenant_id, idempotency_key HAVING count(*) > 1`,
 		OnePaymentPerOrder: `SELECT order_id FROM payments
-			WHERE status IN ('processing', 'requires_action', 'succeeded') GROUP BY order_id HAVING count(*) > 1`,
+			WHERE status NOT IN ('failed', 'canceled') GROUP BY order_id HAVING count(*) > 1`,
 		EventsCountVersions: `SELECT p.id FROM payments p LEFT JOIN (SELECT aggregate_id, count(*) n, max(version) top
 			FROM outbox_events GROUP BY 1) e ON e.aggregate_id = p.id
 			WHERE coalesce(e.n, 0) <> p.version OR coalesce(e.top, 0) <> p.version`,
@@ -86,7 +86,9 @@ func (w *World) strayEffects() (broken []string) {
 				broken = append(broken, OneChargePerOrder+": "+order)
 			}
 			if e.Key != "" && w.Count(`SELECT count(*) FROM payments WHERE order_id = $1
-				AND tenant_id || ':' || idempotency_key || ':confirm' = $2`, order, e.Key) == 0 {
+				AND (tenant_id || ':' || idempotency_key || ':confirm' = $2 OR EXISTS (
+					SELECT FROM idempotency_keys k WHERE k.tenant_id = payments.tenant_id AND k.resource_id = payments.id
+						AND k.tenant_id || ':' || k.key || ':capture' = $2))`, order, e.Key) == 0 {
 				broken = append(broken, ChargedUnderCallersKey+": "+e.Key)
 			}
 		case stripesim.EffectIntentCreated:

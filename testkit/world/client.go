@@ -168,6 +168,26 @@ func (c Client) Pay(key, order, method string, headers ...string) Answer {
 	return c.Post("/v1/payments", key, PayBody(order, method), headers...)
 }
 
+// Authorize asks for a payment that only reserves the money.
+func (c Client) Authorize(key, order, method string, headers ...string) Answer {
+	return c.Post("/v1/payments", key,
+		fmt.Sprintf(`{"order_id":%q,"payment_method":%q,"capture":"manual"}`, order, method), headers...)
+}
+
+// Capture asks for an authorized payment to be captured; amount 0 asks for all of it.
+func (c Client) Capture(key, payment string, amount int64, headers ...string) Answer {
+	body := "{}"
+	if amount != 0 {
+		body = fmt.Sprintf(`{"amount":%d}`, amount)
+	}
+	return c.Post("/v1/payments/"+payment+"/capture", key, body, headers...)
+}
+
+// CancelPayment asks for a payment to be canceled.
+func (c Client) CancelPayment(key, payment string, headers ...string) Answer {
+	return c.Post("/v1/payments/"+payment+"/cancel", key, "{}", headers...)
+}
+
 // PayUntilFinal asks again with the same key for as long as the answer says that it is not the last word.
 func (c Client) PayUntilFinal(key, order, method string) (a Answer) {
 	c.t.Helper()

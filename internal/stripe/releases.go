@@ -1,0 +1,102 @@
+package stripe
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	stripego "github.com/stripe/stripe-go/v76"
+
+	"example.com/payonce/db"
+)
+
+// Until API version 2025-03-31 Stripe shows what it releases of an authorization as a refund: the rest of a partial
+// capture, all of one that was canceled or has expired. From then on there is none
+// (https://docs.stripe.com/changelog/basil/2025-03-31/remove-refund-from-partial-capture-and-payment-cancellation-flow).
+// Which of the two an account does depends on the version of the request, and for what no request of ours has done on
+// the account's own. So both are understood, and what was released is no refund in either.
+
+// categoryRelease is the category of the balance transaction of such a refund, if it was of a partial capture
+// (https://docs.stripe.com/reports/reporting-categories).
+const categoryRelease = "partial_capture_reversal"
+
+// captureBefore is when the authorization of a charge expires, as its network says; zero: it is not shown.
+func captureBefore(c *stripego.Charge) time.Time {
+	if c.PaymentMethodDetails == nil || c.PaymentMethodDetails.Card == nil ||
+		c.PaymentMethodDetails.Card.CaptureBefore == 0 {
+		return time.Time{}
+	}
+	return time.Unix(c.PaymentMethodDetails.Card.CaptureBefore, 0).UTC()
+}
+
+// releasedMinor is how much of a charge was authorized and not captured. A charge that is only named has no amount.
+func releasedMinor(c *stripego.Charge) int64 {
+	switch {
+	case c == nil || c.Amount == 0 || c.Captured && c.AmountCaptured == 0:
+		return 0
+	case !c.Captured:
+		return c.Amount
+	}
+	return c.Amount - c.AmountCaptured
+}
+
+// mayHaveReleased reports whether the refunded amount of a charge may include what was released of it.
+func mayHaveReleased(c *stripego.Charge) bool {
+	return c != nil && c.Captured && c.AmountRefunded > 0 && releasedMinor(c) > 0
+}
+
+// isRelease reports whether a refund, whose charge is expanded, is what Stripe released of an authorization. oldest: none
+// of the charge's refunds is known to be older, as none is than a release.
+func (s *Client) isRelease(ctx context.Context, tenantID string, r *stripego.Refund, oldest bool) (bool, error) {
+	released := releasedMinor(r.Charge)
+	switch {
+	case released == 0:
+		return false, nil
+	case !r.Charge.Captured: // Stripe refunds nothing else of it.
+		return true, nil
+	case r.Amount != released, len(r.Metadata) > 0, r.Status != stripego.RefundStatusSucceeded, !oldest:
+		return false, nil
+	}
+	// Somebody may have given back as much as was released. The movement of the balance tells the two apart, if the key
+	// may read it.
+	var category stripego.BalanceTransactionReportingCategory
+	err := s.get(ctx, tenantID, OpListRefunds, func(p stripego.Params) error {
+		params := &stripego.RefundParams{Params: p}
+		params.AddExpand("balance_transaction")
+		shown, err := s.api.Refunds.Get(r.ID, params)
+		if err == nil && shown.BalanceTransaction != nil {
+			category = shown.BalanceTransaction.ReportingCategory
+		}
+		var refused *stripego.Error
+		if errors.As(err, &refused) && refused.HTTPStatusCode == http.StatusForbidden {
+			return nil
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, ErrNotShown) && !errors.Is(err, ErrNoSuchObject) {
+		return false, err
+	}
+	return category == "" || category == categoryRelease, nil
+}
+
+// isOldestOfCharge reports whether the nth refund of a list is the oldest of its charge.
+func isOldestOfCharge(list []*stripego.Refund, n int) bool {
+	return !slices.ContainsFunc(list, func(r *stripego.Refund) bool {
+		return r.Charge != nil && list[n].Charge != nil && r.Charge.ID == list[n].Charge.ID &&
+			r.Created < list[n].Created
+	})
+}
+
+// refundedOf is how much was given back of an intent, without what was released.
+func (s *Client) refundedOf(ctx context.Context, tenantID, intentID string) (int64, error) {
+	refunds, err := s.RefundsOf(ctx, tenantID, intentID)
+	var sum int64
+	for _, r := range refunds {
+		if r.Status == db.RefundStatusSucceeded || r.Status == db.RefundStatusPending {
+			sum += r.AmountMinor
+		}
+	}
+	return sum, err
+}
