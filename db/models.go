@@ -1053,6 +1053,10 @@ type Payment struct {
 	ManualCapture        bool
 	MustBeRefunded       bool
 	IntentSpent          bool
+	CaptureBefore        *time.Time
+	CapturingKey         *string
+	CapturingMinor       *int64
+	CapturedMinor        *int64
 	CreateSentAt         *time.Time
 	ConfirmSentAt        *time.Time
 	IntentID             *string
@@ -1070,10 +1074,6 @@ type Payment struct {
 	FailureCode          *string
 	FailureDeclineCode   *string
 	FailureMessage       *string
-	CaptureBefore        *time.Time
-	CapturingKey         *string
-	CapturingMinor       *int64
-	CapturedMinor        *int64
 }
 
 type Refund struct {

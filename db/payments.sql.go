@@ -240,7 +240,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -267,6 +267,10 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 		&i.CreateSentAt,
 		&i.ConfirmSentAt,
 		&i.IntentID,
@@ -284,10 +288,6 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.CaptureBefore,
-		&i.CapturingKey,
-		&i.CapturingMinor,
-		&i.CapturedMinor,
 	)
 	return i, err
 }
@@ -530,7 +530,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) ([
 
 const PaymentGet = `-- name: PaymentGet :one
 
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -558,6 +558,10 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 		&i.CreateSentAt,
 		&i.ConfirmSentAt,
 		&i.IntentID,
@@ -575,10 +579,6 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.CaptureBefore,
-		&i.CapturingKey,
-		&i.CapturingMinor,
-		&i.CapturedMinor,
 	)
 	return i, err
 }
@@ -799,7 +799,7 @@ func (q *Queries) PaymentIntentsBefore(ctx context.Context, arg PaymentIntentsBe
 }
 
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -836,6 +836,10 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.ManualCapture,
 			&i.MustBeRefunded,
 			&i.IntentSpent,
+			&i.CaptureBefore,
+			&i.CapturingKey,
+			&i.CapturingMinor,
+			&i.CapturedMinor,
 			&i.CreateSentAt,
 			&i.ConfirmSentAt,
 			&i.IntentID,
@@ -853,10 +857,6 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.FailureCode,
 			&i.FailureDeclineCode,
 			&i.FailureMessage,
-			&i.CaptureBefore,
-			&i.CapturingKey,
-			&i.CapturingMinor,
-			&i.CapturedMinor,
 		); err != nil {
 			return nil, err
 		}
@@ -869,7 +869,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -912,6 +912,10 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.ManualCapture,
 			&i.MustBeRefunded,
 			&i.IntentSpent,
+			&i.CaptureBefore,
+			&i.CapturingKey,
+			&i.CapturingMinor,
+			&i.CapturedMinor,
 			&i.CreateSentAt,
 			&i.ConfirmSentAt,
 			&i.IntentID,
@@ -929,10 +933,6 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.FailureCode,
 			&i.FailureDeclineCode,
 			&i.FailureMessage,
-			&i.CaptureBefore,
-			&i.CapturingKey,
-			&i.CapturingMinor,
-			&i.CapturedMinor,
 		); err != nil {
 			return nil, err
 		}
@@ -945,7 +945,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND ended_id IS NULL
 `
 
@@ -974,6 +974,10 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 		&i.CreateSentAt,
 		&i.ConfirmSentAt,
 		&i.IntentID,
@@ -991,16 +995,12 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.CaptureBefore,
-		&i.CapturingKey,
-		&i.CapturingMinor,
-		&i.CapturedMinor,
 	)
 	return i, err
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -1027,6 +1027,10 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 		&i.CreateSentAt,
 		&i.ConfirmSentAt,
 		&i.IntentID,
@@ -1044,10 +1048,6 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.CaptureBefore,
-		&i.CapturingKey,
-		&i.CapturingMinor,
-		&i.CapturedMinor,
 	)
 	return i, err
 }
@@ -1076,7 +1076,7 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY ended_id IS NULL DESC, id DESC LIMIT 1
 `
@@ -1107,6 +1107,10 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 		&i.CreateSentAt,
 		&i.ConfirmSentAt,
 		&i.IntentID,
@@ -1124,10 +1128,6 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.CaptureBefore,
-		&i.CapturingKey,
-		&i.CapturingMinor,
-		&i.CapturedMinor,
 	)
 	return i, err
 }
@@ -1136,7 +1136,7 @@ const PaymentOfIntentElsewhere = `-- name: PaymentOfIntentElsewhere :many
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.manual_capture, q.must_be_refunded, q.intent_spent, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message, q.capture_before, q.capturing_key, q.capturing_minor, q.captured_minor
+    SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.manual_capture, q.must_be_refunded, q.intent_spent, q.capture_before, q.capturing_key, q.capturing_minor, q.captured_minor, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.intent_id = $2
       AND (q.tenant_id, q.order_id) <> ($3::text, $4::text)
@@ -1200,7 +1200,7 @@ SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     capture_before = $9, captured_minor = $10, capturing_key = NULL,
     capturing_minor = NULL
 WHERE tenant_id = $11 AND id = $12 AND version = $13
-RETURNING tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message, capture_before, capturing_key, capturing_minor, captured_minor
+RETURNING tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message
 `
 
 type PaymentSettleParams struct {
@@ -1254,6 +1254,10 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.CaptureBefore,
+		&i.CapturingKey,
+		&i.CapturingMinor,
+		&i.CapturedMinor,
 		&i.CreateSentAt,
 		&i.ConfirmSentAt,
 		&i.IntentID,
@@ -1271,16 +1275,12 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.FailureCode,
 		&i.FailureDeclineCode,
 		&i.FailureMessage,
-		&i.CaptureBefore,
-		&i.CapturingKey,
-		&i.CapturingMinor,
-		&i.CapturedMinor,
 	)
 	return i, err
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.status, o.version, o.payment_id, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.status, o.version, o.payment_id, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -1317,6 +1317,10 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.ManualCapture,
 		&i.Payment.MustBeRefunded,
 		&i.Payment.IntentSpent,
+		&i.Payment.CaptureBefore,
+		&i.Payment.CapturingKey,
+		&i.Payment.CapturingMinor,
+		&i.Payment.CapturedMinor,
 		&i.Payment.CreateSentAt,
 		&i.Payment.ConfirmSentAt,
 		&i.Payment.IntentID,
@@ -1334,10 +1338,6 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.FailureCode,
 		&i.Payment.FailureDeclineCode,
 		&i.Payment.FailureMessage,
-		&i.Payment.CaptureBefore,
-		&i.Payment.CapturingKey,
-		&i.Payment.CapturingMinor,
-		&i.Payment.CapturedMinor,
 		&i.Order.TenantID,
 		&i.Order.ID,
 		&i.Order.Currency,

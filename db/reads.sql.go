@@ -76,7 +76,7 @@ WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.tenant_id, a.id
     FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor
+SELECT asked.ordinal::integer AS ordinal, p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message
 FROM asked
 JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.id
 `
@@ -117,6 +117,10 @@ func (q *Queries) PaymentsRead(ctx context.Context, arg PaymentsReadParams) ([]P
 			&i.Payment.ManualCapture,
 			&i.Payment.MustBeRefunded,
 			&i.Payment.IntentSpent,
+			&i.Payment.CaptureBefore,
+			&i.Payment.CapturingKey,
+			&i.Payment.CapturingMinor,
+			&i.Payment.CapturedMinor,
 			&i.Payment.CreateSentAt,
 			&i.Payment.ConfirmSentAt,
 			&i.Payment.IntentID,
@@ -134,10 +138,6 @@ func (q *Queries) PaymentsRead(ctx context.Context, arg PaymentsReadParams) ([]P
 			&i.Payment.FailureCode,
 			&i.Payment.FailureDeclineCode,
 			&i.Payment.FailureMessage,
-			&i.Payment.CaptureBefore,
-			&i.Payment.CapturingKey,
-			&i.Payment.CapturingMinor,
-			&i.Payment.CapturedMinor,
 		); err != nil {
 			return nil, err
 		}

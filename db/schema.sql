@@ -716,6 +716,10 @@ CREATE TABLE payments (
     manual_capture         boolean        NOT NULL DEFAULT false,
     must_be_refunded       boolean        NOT NULL DEFAULT false,
     intent_spent           boolean        NOT NULL DEFAULT false,
+    capture_before         timestamptz,
+    capturing_key          text           COLLATE "C",
+    capturing_minor        bigint,
+    captured_minor         bigint,
     create_sent_at         timestamptz,
     confirm_sent_at        timestamptz,
     intent_id              text           COLLATE "C",
@@ -743,10 +747,6 @@ END) STORED,
     failure_code           text,
     failure_decline_code   text,
     failure_message        text,
-    capture_before         timestamptz,
-    capturing_key          text           COLLATE "C",
-    capturing_minor        bigint,
-    captured_minor         bigint,
     CONSTRAINT payments_pkey PRIMARY KEY (tenant_id, id),
     CONSTRAINT one_payment_per_key UNIQUE (idempotency_key, tenant_id),
     CONSTRAINT captured_is_of_its_amount CHECK (captured_minor IS NULL OR manual_capture
@@ -815,7 +815,7 @@ CREATE TRIGGER secret_ends_with_its_payment AFTER UPDATE OF status, intent_close
 CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id, captured_minor ON payments FOR EACH ROW
     WHEN (old.status = 'succeeded'::payment_status AND (old.intent_id <> new.intent_id
         OR old.charge_id <> new.charge_id OR new.intent_id IS NULL OR old.charge_id IS NOT NULL
-        AND new.charge_id IS NULL OR new.captured_minor IS DISTINCT FROM old.captured_minor))
+        AND new.charge_id IS NULL OR new.captured_minor <> old.captured_minor))
     EXECUTE FUNCTION refuse_write('the intent and the charge of a payment that succeeded never change');
 
 CREATE TABLE stripe_call_rows (

@@ -93,6 +93,14 @@ CREATE TABLE payments (
     -- The intent was paid and pays nothing: others have given all of it back, or had changed its amount. A bank may
     -- return to it what was given back.
     intent_spent           boolean        NOT NULL DEFAULT false,
+    capture_before         timestamptz, -- when the authorization expires, as Stripe says
+    -- The key of the capture or cancel that works on the authorization: no other begins before it has ended. And how much
+    -- that capture takes; null of a cancel.
+    capturing_key          text COLLATE "C",
+    capturing_minor        bigint,
+    -- What the capture took, and so how much can be refunded. Null: nothing yet or, of a payment that was not authorized
+    -- first and succeeded, all of it.
+    captured_minor         bigint,
     -- The first attempts of the calls that create the intent and confirm it, as far as they succeeded (stripe_calls):
     -- when each was recorded, which is before it was sent, and the id of the request at Stripe, null until it has
     -- succeeded and empty if Stripe named none.
@@ -127,14 +135,6 @@ CREATE TABLE payments (
     failure_code           text,
     failure_decline_code   text,
     failure_message        text,
-    capture_before         timestamptz, -- when the authorization expires, as Stripe says
-    -- The key of the capture or cancel that works on the authorization: no other begins before it has ended. And how much
-    -- that capture takes; null of a cancel.
-    capturing_key          text COLLATE "C",
-    capturing_minor        bigint,
-    -- What the capture took, and so how much can be refunded. Null: nothing yet or, of a payment that was not authorized
-    -- first and succeeded, all of it.
-    captured_minor         bigint,
     PRIMARY KEY (tenant_id, id),
     -- This key and the indexes below begin with the column that differs in every row. Two indexes that begin with the
     -- tenant look the same to a planner without statistics: it may choose the one of which it knows the tenant alone
@@ -197,7 +197,7 @@ CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id, 
     ON payments FOR EACH ROW
     WHEN (OLD.status = 'succeeded' AND ((OLD.intent_id, OLD.charge_id) <> (NEW.intent_id, NEW.charge_id)
         OR NEW.intent_id IS NULL OR (OLD.charge_id IS NOT NULL AND NEW.charge_id IS NULL)
-        OR NEW.captured_minor IS DISTINCT FROM OLD.captured_minor))
+        OR NEW.captured_minor <> OLD.captured_minor))
     EXECUTE FUNCTION refuse_write('the intent and the charge of a payment that succeeded never change');
 -- Another attempt finds out from them when the call was first sent, and with which parameters. A payment that moves to
 -- its order's next intent has sent nothing for that.

@@ -281,9 +281,9 @@ WHERE i.consumer = 'stripe' AND i.status = 'pending'
 -- name: InvariantOrderAgreesWithPayment :many
 -- I8: an order is paid by the payment it refers to, with what was captured, and has the same refunded amount.
 SELECT concat_ws(' ', o.tenant_id, o.id)::text AS subject,
-    concat(o.status, ' of ', o.amount_minor, ' ', o.currency, ', captured ', o.captured_minor, ', refunded ',
+    concat(o.status, ' of ', o.amount_minor, ' ', o.currency, ', captured ' || o.captured_minor, ', refunded ',
         o.amount_refunded_minor, '; payment ', coalesce(o.payment_id, p.id), ' ', p.status, ' of ', p.amount_minor, ' ',
-        p.currency, ', captured ', p.captured_minor,
+        p.currency, ', captured ' || p.captured_minor,
         ', refunded ', p.amount_refunded_minor)::text AS detail
 FROM orders o
 LEFT JOIN payments p ON p.tenant_id = o.tenant_id AND p.order_id = o.id AND p.status = 'succeeded'

@@ -53,6 +53,7 @@ func TestContract(t *testing.T) {
 			"/v1/payments":                         `{"order_id":"` + order + `","payment_method":"pm_card_visa"}`,
 			"/v1/payments/" + payment + "/cancel":  `{}`,
 			"/v1/payments/" + payment + "/refunds": `{"amount":1}`,
+			"/v1/payments/" + payment + "/capture": `{"amount":1}`,
 			"/v1/checkouts":                        newCheckout, // part: checkouts
 		} {
 			require.Equal(t, "unauthenticated", b.post(path, "k", body, "Authorization", "").code(), path)
@@ -73,6 +74,8 @@ func TestContract(t *testing.T) {
 		require.Equal(t, "not-found", b.pay("k", missing, "pm_card_visa").code())
 		require.Equal(t, "not-found", b.post("/v1/payments/pay_"+missing[4:]+"/cancel", "k", "").code())
 		require.Equal(t, "not-found", b.post("/v1/payments/pay_"+missing[4:]+"/refunds", "k", "{}").code())
+		require.Equal(t, "not-found", b.post("/v1/payments/pay_"+missing[4:]+"/capture", "k", "{}").code())
+		require.Equal(t, "not-found", b.post("/v1/payments/nonsense/capture", "k", "").code())
 	})
 
 	t.Run("Reads", func(t *testing.T) {
@@ -143,6 +146,39 @@ func TestContract(t *testing.T) {
 		canceled := b.order("to-cancel")
 		require.Equal(t, http.StatusOK, b.post("/v1/orders/"+canceled+"/cancel", "cancel", "").status)
 		require.Equal(t, "order-not-payable", b.pay("pay-canceled", canceled, "pm_card_visa").code())
+	})
+
+	t.Run("Captures", func(t *testing.T) {
+		order := b.order("capture-order")
+		held := b.authorize("authorize", order)
+		require.Equal(t, http.StatusCreated, held.status, held.body)
+		require.Equal(t, "authorized", held.object["status"])
+		require.Equal(t, "invalid-request", b.post("/v1/payments", "k",
+			`{"order_id":"`+order+`","payment_method":"pm_card_visa","capture":"later"}`).code())
+		path := "/v1/payments/" + held.id() + "/capture"
+		for _, body := range []string{`{"amount":0}`, `{"amount":-1}`, `{"amount":"1"}`, `{"amount":100000000}`, `[]`,
+			`{"amount":1,"amount":2}`, `{"reason":"duplicate"}`} {
+			require.Equal(t, "invalid-request", b.post(path, "k", body).code(), body)
+		}
+		require.Equal(t, "payment-in-progress", b.pay("capture-other", order, "pm_card_visa").code())
+		require.Equal(t, "capture-exceeds-authorization", b.post(path, "capture-more", `{"amount":2501}`).code())
+		captured := b.post(path, "capture", `{"amount":1800}`)
+		require.Equal(t, http.StatusOK, captured.status, captured.body)
+		require.InDelta(t, 1800, captured.object["amount_captured"], 0)
+		require.Equal(t, captured.body, b.post(path, "capture", ` { "amount" : 1800 } `).body)
+		require.Equal(t, "idempotency-key-mismatch", b.post(path, "capture", `{"amount":1801}`).code())
+		require.Equal(t, "payment-not-capturable", b.post(path, "capture-again", "").code())
+		require.Equal(t, "payment-not-cancelable", b.post("/v1/payments/"+held.id()+"/cancel", "capture-late", "").code())
+
+		lapsed := b.authorize("authorize-lapsed", b.order("capture-order-2"))
+		intent := lapsed.object["stripe"].(map[string]any)["payment_intent"].(string)
+		require.NoError(t, b.sim.LapseAuthorization(intent, ""))
+		failed := b.post("/v1/payments/"+lapsed.id()+"/capture", "capture-lapsed", "")
+		require.Equal(t, "payment-failed", failed.code())
+		require.Equal(t, "canceled", failed.object["payment"].(map[string]any)["status"])
+
+		released := b.authorize("authorize-released", b.order("capture-order-3"))
+		require.Equal(t, http.StatusOK, b.post("/v1/payments/"+released.id()+"/cancel", "release", "").status)
 	})
 
 	t.Run("Refunds", func(t *testing.T) {
@@ -230,11 +266,13 @@ func TestContract(t *testing.T) {
 		order := b.order("slow-order")
 		paid := b.pay("slow-paid", b.order("slow-order-2"), "pm_card_visa").id()
 		waiting := b.pay("slow-3ds", b.order("slow-order-3"), "pm_card_authenticationRequired")
+		held := b.authorize("slow-authorized", b.order("slow-order-5"))
 		toCancel := b.order("slow-order-4")
 		require.Equal(t, "payment-declined", b.pay("slow-declined", toCancel, "pm_card_chargeDeclined").code())
 		for path, body := range map[string]string{
 			"/v1/payments":                             `{"order_id":"` + order + `","payment_method":"pm_card_visa"}`,
 			"/v1/payments/" + paid + "/refunds":        `{"amount":1}`,
+			"/v1/payments/" + held.id() + "/capture":   `{"amount":1}`,
 			"/v1/payments/" + waiting.id() + "/cancel": "",
 			"/v1/orders/" + toCancel + "/cancel":       "",
 			"/v1/checkouts":                            newCheckout, // part: checkouts
@@ -265,6 +303,10 @@ func TestContract(t *testing.T) {
 		require.Contains(t, []int{http.StatusAccepted, http.StatusCreated},
 			b.pay("unknown", order, "pm_card_visa").status)
 
+		held := b.authorize("unknown-authorized", b.order("unknown-order-4")).id()
+		b.sim.Inject(stripesim.Fault{Op: "intent.capture", Kind: stripesim.Reset, Times: 1})
+		require.Equal(t, http.StatusAccepted, b.post("/v1/payments/"+held+"/capture", "unknown-capture", "").status)
+
 		waiting := b.pay("unknown-3ds", b.order("unknown-order-2"), "pm_card_authenticationRequired").id()
 		b.sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Times: -1})
 		require.Equal(t, http.StatusAccepted, b.post("/v1/payments/"+waiting+"/cancel", "unknown-cancel", "").status)
@@ -291,13 +333,14 @@ func TestContract(t *testing.T) {
 		// part: checkouts {
 		require.Equal(t, "idempotency-key-expired", b.post("/v1/checkouts", "checkout", newCheckout).code())
 		// part: checkouts }
-		for _, row := range [][2]string{{"cancel", ""}, {"give-up", ""}, {"r3", "{}"}} {
+		for _, row := range [][2]string{{"cancel", ""}, {"give-up", ""}, {"capture", `{"amount":1800}`}, {"r3", "{}"}} {
 			var operation, resource string
 			require.NoError(t, b.pool.Raw().QueryRow(t.Context(),
 				`SELECT operation, resource_id FROM idempotency_keys WHERE key = $1`, row[0]).Scan(&operation,
 				&resource))
 			path := map[string]string{"cancel": "/v1/orders/" + resource + "/cancel",
-				"give-up": "/v1/payments/" + resource + "/cancel"}[row[0]]
+				"give-up": "/v1/payments/" + resource + "/cancel",
+				"capture": "/v1/payments/" + resource + "/capture"}[row[0]]
 			if row[0] == "r3" {
 				path = "/v1/payments/" + b.get("/v1/refunds/" + resource).object["payment_id"].(string) + "/refunds"
 			}
@@ -366,6 +409,7 @@ func TestContract(t *testing.T) {
 			"/v1/orders/" + order + "/cancel":     "",
 			"/v1/payments/pay_" + id + "/cancel":  "",
 			"/v1/payments/pay_" + id + "/refunds": "{}",
+			"/v1/payments/pay_" + id + "/capture": "{}",
 			"/v1/checkouts":                       newCheckout, // part: checkouts
 		} {
 			limited := slow.post(path, "limited"+path, body)
@@ -403,6 +447,7 @@ func TestContract(t *testing.T) {
 				"/v1/checkouts":             newCheckout,       // part: checkouts
 				"/v1/stock/{sku}":           `{"available":1}`, // part: checkouts
 				"/v1/payments":              `{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`,
+				"/v1/payments/{id}/capture": "{}",
 				"/v1/payments/{id}/refunds": "{}"}[op.path]
 			if op.method == http.MethodGet {
 				body = ""
@@ -494,6 +539,8 @@ func TestDocumentedSamplesRun(t *testing.T) {
 		`"object":"refund","status":"succeeded"`)
 	require.Contains(t, paste(order+strings.Replace(samples["createPayment"], "pm_card_visa",
 		"pm_card_authenticationRequired", 1)+"\n"+samples["cancelPayment"]), `"status":"canceled"`)
+	require.Contains(t, paste(order+strings.Replace(samples["createPayment"], `"pm_card_visa"`,
+		`"pm_card_visa","capture":"manual"`, 1)+"\n"+samples["capturePayment"]), `"amount_captured":1800`)
 	require.Contains(t, paste(order+samples["cancelOrder"]), `"object":"order","status":"canceled"`)
 	// part: checkouts {
 	require.Contains(t, paste(samples["setStock"]+"\n"+samples["createCheckout"]),
@@ -506,7 +553,7 @@ func TestDocumentedSamplesRun(t *testing.T) {
 		`"object":"idempotency_key"`)
 	delete(samples, "getIdempotencyKey")
 	// part: history }
-	require.Len(t, samples, 5, "a sample that is not pasted here")
+	require.Len(t, samples, 6, "a sample that is not pasted here")
 
 	// The introduction.
 	introduction := openapi.New(t, httpapi.OpenAPI()).Document().Info.Description

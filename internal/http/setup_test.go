@@ -221,6 +221,13 @@ func (b *bundle) pay(key, orderID, method string) answer {
 	return b.post("/v1/payments", key, fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, orderID, method))
 }
 
+// authorize reserves the money of an order.
+func (b *bundle) authorize(key, orderID string) answer {
+	b.t.Helper()
+	return b.post("/v1/payments", key,
+		fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa","capture":"manual"}`, orderID))
+}
+
 // sign is the Stripe-Signature of a body.
 func sign(body, secret string, at time.Time) string {
 	mac := hmac.New(sha256.New, []byte(secret))

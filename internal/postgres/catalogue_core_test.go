@@ -527,10 +527,25 @@ var orderEntries = []entry{
 		refused: []string{
 			`INSERT INTO orders (amount_refunded_minor) VALUES (-1)`,
 			`INSERT INTO orders (amount_refunded_minor) VALUES (1001)`,
+			`INSERT INTO orders (status, payment_id, captured_minor, amount_refunded_minor) VALUES ('paid', 'p', 400, 401)`,
 		},
 		accepted: []string{
 			`INSERT INTO orders (amount_refunded_minor) VALUES (0)`,
 			`INSERT INTO orders (amount_refunded_minor) VALUES (1000)`,
+			`INSERT INTO orders (status, payment_id, captured_minor, amount_refunded_minor) VALUES ('paid', 'p', 400, 400)`,
+		},
+	},
+	{
+		table: "orders", name: "order_captured_is_of_its_amount",
+		rule: "a capture takes something of an order that was paid with it, and no more than its amount",
+		refused: []string{
+			`INSERT INTO orders (captured_minor) VALUES (400)`,
+			`INSERT INTO orders (status, payment_id, captured_minor) VALUES ('paid', 'p', 0)`,
+			`INSERT INTO orders (status, payment_id, captured_minor) VALUES ('paid', 'p', 1001)`,
+		},
+		accepted: []string{
+			`INSERT INTO orders (status, payment_id, captured_minor) VALUES ('paid', 'p', 1)`,
+			`INSERT INTO orders (status, payment_id, captured_minor) VALUES ('paid', 'p', 1000)`,
 		},
 	},
 	{
@@ -542,6 +557,7 @@ var orderEntries = []entry{
 		},
 		accepted: []string{
 			`INSERT INTO orders (status) VALUES ('open')`,
+			`INSERT INTO orders (status) VALUES ('authorized')`,
 			`INSERT INTO orders (status) VALUES ('canceled')`,
 		},
 	},
@@ -571,18 +587,21 @@ var orderEntries = []entry{
 		refused: []string{
 			`UPDATE orders SET payment_id = 'other' WHERE id = 'ord'`,
 			`UPDATE orders SET payment_id = 'pay' WHERE id = 'open'; UPDATE orders SET payment_id = NULL WHERE id = 'open'`,
+			`UPDATE orders SET captured_minor = 400 WHERE id = 'ord'`,
 		},
 		accepted: []string{
 			`UPDATE orders SET payment_id = 'pay' WHERE id = 'open'`,
+			`UPDATE orders SET payment_id = 'pay', captured_minor = 400 WHERE id = 'open'`,
 			`UPDATE orders SET payment_id = 'pay' WHERE id = 'ord'`,
 		},
 	},
 	{
 		table: "orders", name: "order_transition_is_legal",
-		rule: "an order moves from open to paid or canceled, and among paid and refunded",
+		rule: "an order moves from open or authorized to paid or canceled, and among paid and refunded",
 		moves: []moves{{
 			legal: map[string][]string{
-				"open":               {"paid", "canceled"},
+				"open":               {"authorized", "paid", "canceled"},
+				"authorized":         {"open", "paid", "canceled"},
 				"paid":               {"partially_refunded", "refunded"},
 				"partially_refunded": {"paid", "refunded"},
 				"refunded":           {"paid", "partially_refunded"},
@@ -593,6 +612,13 @@ var orderEntries = []entry{
 		}},
 	},
 }
+
+// The new payment is authorized, and a capture of it at work.
+const (
+	authorized = `INSERT INTO payments (status, intent_id, manual_capture, capture_before)
+		VALUES ('authorized', 'pi_new', true, now())`
+	capturing = authorized + `; UPDATE payments SET capturing_key = 'k', capturing_minor = 400 WHERE id = 'new'`
+)
 
 var paymentEntries = []entry{
 	{
@@ -633,15 +659,79 @@ var paymentEntries = []entry{
 		},
 	},
 	{
-		table: "payments", name: "failed_has_failure_code", rule: "a payment has a failure code if and only if it failed",
+		table: "payments", name: "failed_has_failure_code", rule: "a payment that failed has a failure code, and else only one that was canceled",
 		refused: []string{
 			`INSERT INTO payments (status) VALUES ('failed')`,
 			`INSERT INTO payments (status, failure_code) VALUES ('processing', 'card_declined')`,
 			`INSERT INTO payments (status, failure_code) VALUES ('requires_action', 'card_declined')`,
 			`INSERT INTO payments (status, failure_code, intent_id) VALUES ('succeeded', 'card_declined', 'pi_new')`,
-			`INSERT INTO payments (status, failure_code) VALUES ('canceled', 'card_declined')`,
+			`INSERT INTO payments (status, failure_code, intent_id, manual_capture, capture_before)
+				VALUES ('authorized', 'card_declined', 'pi_new', true, now())`,
 		},
-		accepted: []string{`INSERT INTO payments (status, failure_code) VALUES ('failed', 'card_declined')`},
+		accepted: []string{
+			`INSERT INTO payments (status, failure_code) VALUES ('failed', 'card_declined')`,
+			`INSERT INTO payments (status, failure_code) VALUES ('canceled', 'authorization_expired')`,
+			`INSERT INTO payments (status) VALUES ('canceled')`,
+		},
+	},
+	{
+		table: "payments", name: "only_manual_is_authorized",
+		rule: "a payment that is authorized has manual capture, a PaymentIntent and a time at which it expires",
+		refused: []string{
+			`INSERT INTO payments (status, intent_id, capture_before) VALUES ('authorized', 'pi_new', now())`,
+			`INSERT INTO payments (status, manual_capture, capture_before) VALUES ('authorized', true, now())`,
+			`INSERT INTO payments (status, manual_capture, intent_id) VALUES ('authorized', true, 'pi_new')`,
+		},
+		accepted: []string{authorized},
+	},
+	{
+		table: "payments", name: "only_authorized_is_captured",
+		rule: "only an authorized payment waits for its capture, and a capture at work takes no more than is authorized",
+		refused: []string{
+			`INSERT INTO payments (capture_before) VALUES (now())`,
+			`INSERT INTO payments (capturing_key) VALUES ('k')`,
+			authorized + `; UPDATE payments SET capturing_minor = 1 WHERE id = 'new'`,
+			authorized + `; UPDATE payments SET capturing_key = 'k', capturing_minor = 0 WHERE id = 'new'`,
+			authorized + `; UPDATE payments SET capturing_key = 'k', capturing_minor = 1001 WHERE id = 'new'`,
+		},
+		accepted: []string{
+			authorized + `; UPDATE payments SET capturing_key = 'k' WHERE id = 'new'`,
+			authorized + `; UPDATE payments SET capturing_key = 'k', capturing_minor = 1 WHERE id = 'new'`,
+			authorized + `; UPDATE payments SET capturing_key = 'k', capturing_minor = 1000 WHERE id = 'new'`,
+		},
+	},
+	{
+		table: "payments", name: "authorization_has_one_end",
+		rule: "captures and cancels of an authorization exclude each other",
+		refused: []string{
+			capturing + `; UPDATE payments SET capturing_key = 'other' WHERE id = 'new'`,
+			capturing + `; UPDATE payments SET capturing_minor = NULL WHERE id = 'new'`,
+		},
+		accepted: []string{
+			capturing + `; UPDATE payments SET capturing_key = 'k', capturing_minor = 400 WHERE id = 'new'`,
+			capturing + `; UPDATE payments SET capturing_key = NULL, capturing_minor = NULL WHERE id = 'new';
+				UPDATE payments SET capturing_key = 'other' WHERE id = 'new'`,
+		},
+	},
+	{
+		table: "payments", name: "captured_is_of_its_amount",
+		rule: "a capture takes something of a payment with manual capture that succeeded, and no more than its amount",
+		refused: []string{
+			`UPDATE payments SET captured_minor = 400 WHERE id = 'waits'`,
+			`INSERT INTO payments (status, intent_id, captured_minor) VALUES ('succeeded', 'pi_new', 400)`,
+			`INSERT INTO payments (status, intent_id, manual_capture, captured_minor) VALUES ('succeeded', 'pi_new', true, 0)`,
+			`INSERT INTO payments (status, intent_id, manual_capture, captured_minor) VALUES ('succeeded', 'pi_new', true, 1001)`,
+		},
+		accepted: []string{
+			`INSERT INTO payments (status, intent_id, manual_capture, captured_minor) VALUES ('succeeded', 'pi_new', true, 1)`,
+			`INSERT INTO payments (status, intent_id, manual_capture, captured_minor) VALUES ('succeeded', 'pi_new', true, 1000)`,
+		},
+	},
+	{
+		table: "payments", name: "manual_success_is_captured",
+		rule:     "a payment with manual capture that succeeded says what was captured",
+		refused:  []string{`INSERT INTO payments (status, intent_id, manual_capture) VALUES ('succeeded', 'pi_new', true)`},
+		accepted: []string{`INSERT INTO payments (status, intent_id) VALUES ('succeeded', 'pi_new')`},
 	},
 	{
 		table: "payments", name: "next_action_only_when_required", rule: "only a payment that requires an action has one",
@@ -689,6 +779,8 @@ var paymentEntries = []entry{
 			`UPDATE payments SET amount_refunded_minor = -1 WHERE id = 'pay'`,
 			`UPDATE payments SET amount_refunded_minor = 301, amount_refunding_minor = 300 WHERE id = 'pay'`,
 			`UPDATE payments SET amount_refunding_minor = 1001 WHERE id = 'pay'`,
+			`INSERT INTO payments (status, intent_id, manual_capture, captured_minor, amount_refunding_minor)
+				VALUES ('succeeded', 'pi_new', true, 400, 401)`,
 		},
 		accepted: []string{
 			`UPDATE payments SET amount_refunded_minor = 0, amount_refunding_minor = 0 WHERE id = 'pay'`,
@@ -757,8 +849,9 @@ var paymentEntries = []entry{
 	},
 	{
 		table: "payments", name: "payment_terms_are_immutable", rule: "what a payment pays never changes",
-		refused: setEach("UPDATE payments", "id = 'pay'", "amount_minor = 1001", "currency = 'eur'", "order_id = 'other'",
-			"idempotency_key = 'other'", "payment_method = 'pm_other'"),
+		refused: append(setEach("UPDATE payments", "id = 'pay'", "amount_minor = 1001", "currency = 'eur'",
+			"order_id = 'other'", "idempotency_key = 'other'", "payment_method = 'pm_other'"),
+			`UPDATE payments SET manual_capture = true WHERE id = 'waits'`),
 		accepted: []string{`UPDATE payments SET amount_minor = 1000, currency = 'usd', order_id = 'ord',
 			idempotency_key = 'pay', payment_method = 'pm_card_visa' WHERE id = 'pay'`},
 	},
@@ -769,6 +862,8 @@ var paymentEntries = []entry{
 			`UPDATE payments SET intent_id = 'pi_other' WHERE id = 'pay'`,
 			`UPDATE payments SET charge_id = 'ch_1' WHERE id = 'pay'; UPDATE payments SET charge_id = 'ch_2' WHERE id = 'pay'`,
 			`UPDATE payments SET charge_id = 'ch_1' WHERE id = 'pay'; UPDATE payments SET charge_id = NULL WHERE id = 'pay'`,
+			`INSERT INTO payments (status, intent_id, manual_capture, captured_minor) VALUES ('succeeded', 'pi_new', true, 400);
+				UPDATE payments SET captured_minor = 500 WHERE id = 'new'`,
 		},
 		accepted: []string{
 			`UPDATE payments SET charge_id = 'ch_1' WHERE id = 'pay'`, // it was not known before
@@ -781,16 +876,19 @@ var paymentEntries = []entry{
 		rule: "a payment that has ended stays so, and one that waited for its customer ends",
 		moves: []moves{{
 			legal: map[string][]string{
-				"processing":      {"requires_action", "succeeded", "failed", "canceled"},
-				"requires_action": {"succeeded", "failed", "canceled"},
+				"processing":      {"requires_action", "authorized", "succeeded", "failed", "canceled"},
+				"requires_action": {"authorized", "succeeded", "failed", "canceled"},
+				"authorized":      {"succeeded", "canceled"},
 				"succeeded":       {},
 				"failed":          {},
 				"canceled":        {},
 			},
-			write: `INSERT INTO payments (status, intent_id, failure_code)
-					VALUES ('$from', 'pi_new', CASE '$from' WHEN 'failed' THEN 'card_declined' END);
+			write: `INSERT INTO payments (status, intent_id, failure_code, manual_capture, capture_before, captured_minor)
+					VALUES ('$from', 'pi_new', CASE '$from' WHEN 'failed' THEN 'card_declined' END, true,
+						CASE '$from' WHEN 'authorized' THEN now() END, CASE '$from' WHEN 'succeeded' THEN 1000 END);
 				UPDATE payments SET status = '$to', failure_code = CASE '$to' WHEN 'failed' THEN 'card_declined' END,
-					intent_closed = true WHERE id = 'new'`,
+					capture_before = CASE '$to' WHEN 'authorized' THEN now() END,
+					captured_minor = CASE '$to' WHEN 'succeeded' THEN 1000 END, intent_closed = true WHERE id = 'new'`,
 		}},
 	},
 	{

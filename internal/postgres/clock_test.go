@@ -52,7 +52,7 @@ func TestTimeIsTheDatabases(t *testing.T) {
 		// page of it spans
 		"FromAt", "UntilAt",
 		"AfterAt", "BeforeAt", // where the page before ended
-		"EvidenceDueBy", // Stripe's; what people read
+		"EvidenceDueBy", "CaptureBefore", // Stripe's; what people read
 	}
 	t.Run("InEveryParameter", func(t *testing.T) {
 		t.Parallel()

@@ -341,6 +341,40 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 			row Subject=acme:eu charged Detail=ch_c is also the charge of acme:eu other
 			row Subject=acme:eu tenants Detail=ch_g is also the charge of acme tenants`},
 
+		{rule: "FindsAnAuthorizationWithoutItsOrderOrItsEnd", query: q.InvariantAuthorizationHasOneEnd, any: true, given: `
+			orders
+			  id         status
+			  alone      authorized
+			  both       authorized
+			  captured   paid
+			  expired    authorized
+			  held       authorized
+			  left       authorized
+			  open       open
+
+			orders
+			  tenant_id  id    status
+			  acme       open  authorized
+
+			payments
+			  id            order_id  status      capture_before  capturing_key
+			  pay_both      both      authorized  -1h             .
+			  pay_captured  captured  succeeded   .               .
+			  pay_expired   expired   authorized  -26h            .
+			  pay_held      held      authorized  -1h             running
+			  pay_left      left      authorized  -1h             done
+			  pay_open      open      authorized  -1h             .
+
+			idempotency_keys
+			  key      finished_at
+			  done     -1h
+			  running  .`, want: `
+			row Subject=acme open Detail=order is authorized, payment  is
+			row Subject=acme:eu alone Detail=order is authorized, payment  is
+			row Subject=acme:eu open Detail=order is open, payment pay_open is authorized
+			row Subject=acme:eu pay_expired Detail=authorized until -26h
+			row Subject=acme:eu pay_left Detail=a capture or cancel works on it, and its key has ended`},
+
 		{rule: "ComparesThePayment", query: q.InvariantOrderAgreesWithPayment, any: true, given: `
 			orders
 			  id             status              amount_refunded_minor  payment_id

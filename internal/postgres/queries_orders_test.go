@@ -12,6 +12,8 @@ import (
 func TestQueriesOfOrders(t *testing.T) {
 	t.Parallel()
 	const some = "canceled canceling open paid missing"
+	// Order taken is authorized, under each tenant that has it.
+	const authorizedOrder = `ALTER TABLE orders DISABLE TRIGGER USER; UPDATE orders SET status = 'authorized' WHERE id = 'taken'`
 	const both = `
 	orders
 	  tenant_id  id    canceling_key
@@ -78,6 +80,41 @@ func TestQueriesOfOrders(t *testing.T) {
 			open: changes orders/open: payment_id=pay status=paid version=2
 			paid: no row
 			missing: no row`},
+		{rule: "NeedsAnOrderThatIsNeitherPaidNorCanceled", query: q.OrderPay, each: "open taken", first: authorizedOrder,
+			with: func(order string) any {
+				return db.OrderPayParams{TenantID: tenant, ID: order, PaymentID: ptr("pay"), CapturedMinor: ptr(int64(400))}
+			}, want: `
+			open: row ID=open
+			open: changes orders/open: captured_minor=400 payment_id=pay status=paid version=2
+			taken: row ID=taken
+			taken: changes orders/taken: captured_minor=400 payment_id=pay status=paid version=2`},
+		{rule: "CancelsAnAuthorizedOrder", query: q.OrderCancel, first: authorizedOrder,
+			with: db.OrderCancelParams{TenantID: tenant, ID: "taken"}, want: `
+			row ID=taken
+			changes orders/taken: status=canceled version=2`},
+		{rule: "BeginsTheCancelOfAnAuthorizedOrder", query: q.OrderCancelBegin, first: authorizedOrder,
+			with: db.OrderCancelBeginParams{TenantID: tenant, ID: "taken", CancelingKey: ptr("cancel_2")}, want: `
+			returns 1
+			changes orders/taken: canceling_key=cancel_2`},
+		{rule: "NeedsAnOpenOrder", query: q.OrderAuthorize, each: some + " taken", first: authorizedOrder,
+			with: func(order string) any { return db.OrderAuthorizeParams{TenantID: tenant, ID: order} }, want: `
+			canceled: no row
+			canceling: row ID=canceling
+			canceling: changes orders/canceling: status=authorized version=2
+			open: row ID=open
+			open: changes orders/open: status=authorized version=2
+			paid: no row
+			missing: no row
+			taken: no row`},
+		{rule: "NeedsAnAuthorizedOrder", query: q.OrderReopen, each: some + " taken", first: authorizedOrder,
+			with: func(order string) any { return db.OrderReopenParams{TenantID: tenant, ID: order} }, want: `
+			canceled: no row
+			canceling: no row
+			open: no row
+			paid: no row
+			missing: no row
+			taken: row ID=taken
+			taken: changes orders/taken: status=open version=2`},
 		{rule: "NeverRetiresFewer", query: q.OrderRetireIntents, each: "open retired missing", with: func(order string) any {
 			return db.OrderRetireIntentsParams{TenantID: tenant, ID: order, IntentNumber: 1}
 		}, want: `

@@ -86,6 +86,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			p.IntentNumbers, p.IntentIds = append(p.IntentNumbers, 2), append(p.IntentIds, "")
 			p.AmountsMinor, p.Currencies = append(p.AmountsMinor, 1000), append(p.Currencies, "eur")
 			p.PaymentMethods, p.CreatedAt = append(p.PaymentMethods, "pm"), append(p.CreatedAt, at("-1h"))
+			p.ManualCaptures = append(p.ManualCaptures, false)
 			p.EventData, p.Traceparents = append(p.EventData, []byte("e")), append(p.Traceparents, "")
 		}
 		return p
@@ -134,6 +135,10 @@ func TestQueriesOfPayments(t *testing.T) {
 			answer_status = NULL, answer_headers = NULL, answer_body = NULL WHERE tenant_id = 'acme' AND key = 'held'`
 	const firstHolder = `ALTER TABLE idempotency_keys DISABLE TRIGGER USER; UPDATE idempotency_keys SET lease_token = 1
 		WHERE key = 'held'`
+	// One payment is authorized, and a capture of it is at work; so are they under another tenant.
+	const authorizes = `ALTER TABLE payments DISABLE TRIGGER USER; UPDATE payments SET manual_capture = true,
+		intent_id = 'pi_c', status = 'authorized', capture_before = '2026-01-01', failure_code = NULL WHERE id = 'confirming'`
+	const held = authorizes + `; UPDATE payments SET capturing_key = 'held', capturing_minor = 400 WHERE id = 'confirming'`
 	// What another process changes while a statement waits for its row: all of the statement is refused.
 	const heldByAnother = "UPDATE idempotency_keys SET lease_token = 4, claim_token = gen_random_uuid() " +
 		"WHERE tenant_id = 'acme:eu' AND key = 'held'"
@@ -213,6 +218,17 @@ func TestQueriesOfPayments(t *testing.T) {
 			inserts payments/pay: amount_minor=1000 confirm_sent_at=now created_at=-1h currency=eur
 				idempotency_key=new intent_id=pi_old intent_number=2 later_intent_id=pi_old order_id=open
 				payment_method=pm status=processing updated_at=now version=1
+			locks orders/open`},
+		{rule: "RecordsHowItIsCaptured", query: q.PaymentBegin,
+			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.ManualCaptures[0] = true }), want: `
+			row 1
+			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
+				fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
+				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
+			inserts outbox_events/pay/1: created_at=now data=e next_attempt_at=-infinity type=payment.created
+			inserts payments/pay: amount_minor=1000 create_sent_at=now created_at=-1h currency=eur
+				idempotency_key=new intent_number=2 manual_capture=true order_id=open payment_method=pm
+				status=processing updated_at=now version=1
 			locks orders/open`},
 		{rule: "IsFenced", query: q.PaymentIntentRecord, each: "held finished stale missing",
 			with: func(key string) any { return record(key) }, want: `
@@ -497,6 +513,30 @@ func TestQueriesOfPayments(t *testing.T) {
 			confirming: changes payments/confirming: ended_id=confirming failure_code=card_declined
 				failure_decline_code=fraudulent failure_message=no intent_closed=true status=failed updated_at=now
 				version=2`},
+		{rule: "EndsWhatWorkedOnTheAuthorization", query: q.PaymentSettle, first: held,
+			with: db.PaymentSettleParams{TenantID: tenant, ID: "confirming", SeenVersion: 1, Status: "succeeded",
+				CapturedMinor: ptr(int64(400))}, want: `
+			row ID=confirming
+			changes payments/confirming: capture_before=null captured_minor=400 capturing_key=null capturing_minor=null
+				confirmable=false status=succeeded updated_at=now version=2`},
+		{rule: "NeedsAnAuthorization", query: q.PaymentCaptureBegin, first: authorizes, each: "confirming taken missing",
+			with: func(payment string) any {
+				return db.PaymentCaptureBeginParams{TenantID: tenant, ID: payment, CapturingKey: ptr("c"), CapturingMinor: ptr(int64(400))}
+			}, want: `
+			confirming: returns 1
+			confirming: changes payments/confirming: capturing_key=c capturing_minor=400
+			taken: returns 0
+			missing: returns 0`},
+		{rule: "NeedsAnAuthorizationThatNothingWorksOn", query: q.PaymentCaptureBegin, first: held,
+			with: db.PaymentCaptureBeginParams{TenantID: tenant, ID: "confirming", CapturingKey: ptr("held")}, want: `
+			returns 0`},
+		{rule: "EndsItsOwnCaptureOnly", query: q.PaymentCaptureAbort, first: held, each: "held other",
+			with: func(key string) any {
+				return db.PaymentCaptureAbortParams{TenantID: tenant, ID: "confirming", CapturingKey: ptr(key)}
+			}, want: `
+			held: returns 1
+			held: changes payments/confirming: capturing_key=null capturing_minor=null
+			other: returns 0`},
 		{rule: "ClosesOneIntent", query: q.PaymentIntentClose,
 			with: db.PaymentIntentCloseParams{TenantID: tenant, OrderID: "several", IntentNumber: 2}, want: `
 			changes payments/own: confirmable=false intent_closed=true
