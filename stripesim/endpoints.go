@@ -30,19 +30,27 @@ var (
 		"description": stringParam(
 			5000,
 		).clearable(),
-		"enabled_events": listOf(stringParam(5000)), "expand": expandParam,
+		"enabled_events": enabledEventsParam, "expand": expandParam,
 		"metadata": metadataParam, "url": stringParam(5000),
 	}
 	createEndpointParams = endpointParams.with(params{
 		"api_version": oneOf(apiVersion), "connect": unsupported,
-		"enabled_events": listOf(stringParam(5000)).needed(), "url": stringParam(5000).needed(),
+		"enabled_events": enabledEventsParam.needed(), "url": stringParam(5000).needed(),
 	})
 	updateEndpointParams = endpointParams.with(params{"disabled": booleanParam})
 )
 
+// endpointsMax is how many endpoints the API makes for an account in one mode.
+const endpointsMax = 16
+
 func (t *tx) createEndpoint(c *call) (any, *apiError) {
 	p := &c.params
 	if err := checkURL(p.str("url")); err != nil {
+		return nil, err
+	}
+	if len(t.s.st.endpoints.order[t.account]) >= endpointsMax {
+		err := invalid("", "", "You have reached the maximum of %d test webhook endpoints.", endpointsMax)
+		err.executed = true // so the key keeps this answer, also when there is room again
 		return nil, err
 	}
 	e := newEndpoint(p.str("url"))

@@ -241,6 +241,33 @@ func TestParams(t *testing.T) {
 	}
 }
 
+// TestEventTypes: an endpoint may ask for each type of Stripe's request schema.
+func TestEventTypes(t *testing.T) {
+	t.Parallel()
+	sim, err := stripesim.New(stripesim.Options{})
+	require.NoError(t, err)
+	defer sim.Close()
+	server := httptest.NewServer(sim.Handler())
+	defer server.Close()
+	body := spec().Paths.Value("/v1/webhook_endpoints").Post.RequestBody.Value.Content["application/x-www-form-urlencoded"]
+	form := url.Values{"url": {"https://pay.example.com"}}
+	for _, name := range body.Schema.Value.Properties["enabled_events"].Value.Items.Value.Enum {
+		form.Add("enabled_events[]", name.(string))
+	}
+	require.Greater(t, len(form["enabled_events[]"]), 200)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v1/webhook_endpoints",
+		strings.NewReader(form.Encode()))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, res.StatusCode, "%s", text)
+}
+
 func withoutNames(path string) string {
 	parts := strings.Split(path, "/")
 	for i, p := range parts {
