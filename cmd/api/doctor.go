@@ -175,8 +175,7 @@ func (p patient) settings(_ context.Context, d *diagnosis) {
 	case len(c.StripeWebhookSecrets) > 0:
 		d.say(healthy, "settings.webhook_secret", "%d set", len(c.StripeWebhookSecrets))
 	case p.getenv("STRIPE_WEBHOOK_SECRET") == "":
-		d.say(warning, "settings.webhook_secret", "STRIPE_WEBHOOK_SECRET is unset: webhooks from Stripe get 503, and what "+
-			"happens there is noticed by polling, minutes later; set the endpoint's whsec_…")
+		d.say(warning, "settings.webhook_secret", unsetWebhookSecret)
 	}
 	if c.AdminToken == "" && !loopback(c.AdminAddr) {
 		d.say(warning, "settings.admin", "ADMIN_ADDR %s is not a loopback address, and ADMIN_TOKEN is unset: every client that can "+

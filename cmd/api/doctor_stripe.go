@@ -191,7 +191,7 @@ func webhookEndpoint(d *diagnosis, a answers) {
 	for _, e := range a.endpoints {
 		if u, err := url.Parse(e.URL); err == nil && strings.HasSuffix(u.Path, stripe.WebhookPath) {
 			ours = append(ours, e)
-			if e.Status == "enabled" {
+			if e.Enabled() {
 				enabled = append(enabled, e)
 			}
 		}
@@ -199,23 +199,23 @@ func webhookEndpoint(d *diagnosis, a answers) {
 	switch {
 	case len(ours) == 0:
 		d.say(warning, id, "Stripe has no endpoint whose URL ends in %s: what happens there is noticed by polling, minutes "+
-			"later; make one in Stripe's dashboard, Developers, Webhooks, with the URL https://HOST%[1]s and the events %s "+
-			"(docs/operations.md, Webhooks from Stripe)", stripe.WebhookPath, strings.Join(stripe.WebhookTypes, ", "))
+			"later; run `api setup stripe -url https://HOST%[1]s`, which makes one and prints its secret "+
+			"(docs/webhooks-from-stripe.md)", stripe.WebhookPath)
 	case len(enabled) == 0:
 		d.say(bad, id, "%s (%s) is disabled, by hand or by Stripe after days of failures: fix its responses, and "+
-			"enable it in Stripe's dashboard", ours[0].ID, ours[0].URL)
+			"%s, which enables it", ours[0].ID, ours[0].URL, setupAdvice(ours[0].URL))
 	case len(enabled) > 1:
 		d.say(warning, id, "%d endpoints end in %s, so each event arrives as often, and only those whose secret is in "+
 			"STRIPE_WEBHOOK_SECRET are accepted: %s; keep one, unless a secret is being rolled", len(enabled),
 			stripe.WebhookPath, listURLs(enabled))
 	default:
 		e := enabled[0]
-		if missing := missingTypes(e.EnabledEvents); len(missing) > 0 {
-			d.say(warning, id, "%s (%s) is not sent %s, which is noticed by polling, minutes later; add the types in "+
-				"Stripe's dashboard", e.ID, e.URL, strings.Join(missing, ", "))
+		if wrong := wrongTypes(e.EnabledEvents); wrong != "" {
+			d.say(warning, id, "%s (%s) is %s: what it is not sent is noticed by polling, minutes later, and what is not used "+
+				"is work for nothing; %s, which corrects the list", e.ID, e.URL, wrong, setupAdvice(e.URL))
 			return
 		}
-		d.say(healthy, id, "%s (%s) is sent every type that is used", e.ID, e.URL)
+		d.say(healthy, id, "%s (%s) is enabled, and is sent exactly the types that are used", e.ID, e.URL)
 	}
 }
 
@@ -227,19 +227,7 @@ func listURLs(endpoints []stripe.WebhookEndpoint) string {
 	return strings.Join(list, ", ")
 }
 
-func missingTypes(enabled []string) (missing []string) {
-	if slices.Contains(enabled, "*") {
-		return nil
-	}
-	for _, t := range stripe.WebhookTypes {
-		if !slices.Contains(enabled, t) {
-			missing = append(missing, t)
-		}
-	}
-	return missing
-}
-
-// lastEvent is whether Stripe's newest event has arrived where it was sent.
+// lastEvent is whether the newest event of a type that is used has arrived where it was sent.
 func (p patient) lastEvent(d *diagnosis, a answers) {
 	const id = "stripe.last_event"
 	age := a.occurred.Answered.Add(p.skew).Sub(time.Unix(a.event.Created, 0)).Round(time.Second)

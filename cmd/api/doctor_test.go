@@ -178,7 +178,9 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t, "payment_intent_read", "dispute_read")
 	const path = "/v1/webhooks/stripe"
-	endpoint := c.endpoint(path, "*")
+	endpoint := c.endpoint(path, stripe.WebhookTypes...)
+	exactly := url.Values{"enabled_events[]": stripe.WebhookTypes}.Encode()
+	const command = "run `api setup stripe -url https://pay.example.com/v1/webhooks/stripe`, which "
 
 	t.Run("FindsNothingWrongWithAHealthySystem", func(t *testing.T) {
 		c.t = t
@@ -188,6 +190,12 @@ func TestDoctor(t *testing.T) {
 		}
 		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
 		require.Len(t, found, 24)
+	})
+
+	t.Run("TakesNoEventOfATypeThatIsNotSentForTheLast", func(t *testing.T) {
+		c.t = t
+		c.atStripe("POST", "/v1/payment_intents", "amount=1000&currency=usd")
+		require.Equal(t, "none yet", c.examine(0)["stripe.last_event"].Detail, "payment_intent.created is no such type")
 	})
 
 	cases := []struct {
@@ -371,20 +379,32 @@ func TestDoctor(t *testing.T) {
 		{name: "EndpointOfAnotherURL", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "url="+url.QueryEscape("https://shop.example.com/hooks"))
 			return func() { c.atStripe("POST", endpoint, "url="+url.QueryEscape("https://pay.example.com"+path)) }
-		}, id: "stripe.webhook_endpoint", status: warning, says: "no endpoint whose URL ends in /v1/webhooks/stripe: .* with the URL " +
-			"https://HOST/v1/webhooks/stripe and the events " + strings.Join(stripe.WebhookTypes, ", ") + " "},
+		}, id: "stripe.webhook_endpoint", status: warning, says: "no endpoint whose URL ends in /v1/webhooks/stripe: .* run `api setup stripe -url " +
+			"https://HOST/v1/webhooks/stripe`"},
 		{name: "EndpointDisabled", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "disabled=true")
 			return func() { c.atStripe("POST", endpoint, "disabled=false") }
-		}, id: "stripe.webhook_endpoint", status: bad, says: `is disabled, by hand or by Stripe`},
+		}, id: "stripe.webhook_endpoint", status: bad, says: "is disabled, by hand or by Stripe.*" + command + "enables it"},
 		{name: "EndpointTwice", ill: func(c *clinic) func() {
-			second := c.endpoint(path, "*")
+			second := c.endpoint(path, stripe.WebhookTypes...)
 			return func() { c.atStripe("DELETE", second, "") }
 		}, id: "stripe.webhook_endpoint", status: warning, says: "2 endpoints end in"},
 		{name: "EndpointWithoutAType", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "enabled_events[]=payment_intent.succeeded")
-			return func() { c.atStripe("POST", endpoint, "enabled_events[]=*") }
-		}, id: "stripe.webhook_endpoint", status: warning, says: "is not sent payment_intent.payment_failed, "},
+			return func() { c.atStripe("POST", endpoint, exactly) }
+		}, id: "stripe.webhook_endpoint", status: warning, says: "is not sent payment_intent.payment_failed, .*" + command + "corrects"},
+		{name: "EndpointWithTypesThatAreNotUsed", ill: func(c *clinic) func() {
+			c.atStripe("POST", endpoint, exactly+"&enabled_events[]=payout.paid")
+			return func() { c.atStripe("POST", endpoint, exactly) }
+		}, id: "stripe.webhook_endpoint", status: warning, says: "is sent payout.paid, not used here.*" + command + "corrects"},
+		{name: "EndpointOfEveryType", ill: func(c *clinic) func() {
+			c.atStripe("POST", endpoint, "enabled_events[]=*")
+			return func() { c.atStripe("POST", endpoint, exactly) }
+		}, id: "stripe.webhook_endpoint", status: warning, says: "is sent every type, used or not.*" + command + "corrects"},
+		{name: "EndpointWhoseURLIsNoArgument", ill: func(c *clinic) func() {
+			c.atStripe("POST", endpoint, "enabled_events[]=*&url="+url.QueryEscape("https://pay.example.com/$(reboot)"+path))
+			return func() { c.atStripe("POST", endpoint, exactly+"&url="+url.QueryEscape("https://pay.example.com"+path)) }
+		}, id: "stripe.webhook_endpoint", status: warning, says: "correct it in Stripe's dashboard"},
 
 		{name: "BrokerAway", ill: func(c *clinic) func() { return c.set("BROKER_URL", "nats://user:hidden@127.0.0.1:9") },
 			id: "broker.reachable", status: bad, says: "not connected to NATS"},
@@ -400,7 +420,7 @@ func TestDoctor(t *testing.T) {
 		}, id: "broker.stream", status: bad, says: "max_age is 1h0m0s, not 168h0m0s"},
 
 		{name: "WebhookSecretMissing", ill: func(c *clinic) func() { return c.set("STRIPE_WEBHOOK_SECRET", "") },
-			id: "settings.webhook_secret", status: warning, says: "STRIPE_WEBHOOK_SECRET is unset"},
+			id: "settings.webhook_secret", status: warning, says: "STRIPE_WEBHOOK_SECRET is unset.*`api setup stripe -url "},
 		{name: "WebhookSecretWrong", ill: func(c *clinic) func() { return c.set("STRIPE_WEBHOOK_SECRET", "hush") },
 			id: "settings.STRIPE_WEBHOOK_SECRET", status: bad, says: "must begin with whsec_; the service does not start"},
 		{name: "DataKeyUnset", ill: func(c *clinic) func() { return c.set("DATA_KEY", "") },
@@ -568,7 +588,7 @@ func (d dated) WriteHeader(status int) {
 func TestDoctorCommand(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
-	c.endpoint("/v1/webhooks/stripe", "*")
+	c.endpoint("/v1/webhooks/stripe", stripe.WebhookTypes...)
 	w := world.On(t, c.server.URL)
 	doctor := func(args []string, settings ...string) (stdout, stderr string, status int) {
 		t.Helper()

@@ -89,6 +89,7 @@ func commands() []command {
 	}
 	return append(
 		list,
+		setupCommand,
 		command{"doctor", "[-json]", "ask everything a night depends on, and say what to do; " +
 			"exit codes: 0 nothing bad, 1 something is bad, 2 could not run", doctor},
 		command{"audit", "[-since 48h] [-json]", "check every invariant, and compare with Stripe; " +

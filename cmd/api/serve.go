@@ -105,6 +105,9 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	defer stopLoops()
 	context.AfterFunc(ctx, func() { time.AfterFunc(c.DrainDelay, stopLoops) })
 	wait := start(loopsCtx, log, newLoopMetrics(metrics), drain, s.loops...)
+	if len(c.StripeWebhookSecrets) == 0 {
+		log.Warn(unsetWebhookSecret)
+	}
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 
 	// Shutdown: readiness goes off and nothing else changes for DRAIN_DELAY; then no new requests and no new

@@ -3,27 +3,12 @@ package stripe
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
 	"time"
 
 	stripego "github.com/stripe/stripe-go/v76"
 )
-
-// WebhookPath is where the service takes Stripe's events.
-const WebhookPath = "/v1/webhooks/stripe"
-
-// WebhookTypes are the types of events without which something is noticed minutes later than with them. Others that
-// arrive are used or ignored.
-var WebhookTypes = []string{
-	"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled",
-	"charge.refunded", "charge.refund.updated",
-	// part: disputes {
-	"charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed", "charge.dispute.funds_withdrawn",
-	"charge.dispute.funds_reinstated",
-	// part: disputes }
-}
 
 // Resource is a kind of object that the service reads, as the permissions of restricted keys name it.
 type Resource struct {
@@ -64,7 +49,9 @@ type Reading struct {
 	Err    error     // nil: the object was read
 	Status int       // 0: no response
 	Lacks  string    // of a 403: the permission that Stripe says is missing; empty if it names none
+	Type   string    // of an error: Stripe's type
 	Date   time.Time // Stripe's clock, in whole seconds; zero if the response had none
+	Stored bool      // the response is the first one to its key, repeated
 
 	Asked, Answered time.Time // our clock
 }
@@ -81,15 +68,6 @@ type Account struct {
 	ID             string `json:"id"`
 	ChargesEnabled bool   `json:"charges_enabled"`
 	PayoutsEnabled bool   `json:"payouts_enabled"`
-}
-
-// WebhookEndpoint is where Stripe sends events to.
-type WebhookEndpoint struct {
-	ID            string   `json:"id"`
-	URL           string   `json:"url"`
-	Status        string   `json:"status"` // enabled or disabled
-	EnabledEvents []string `json:"enabled_events"`
-	Livemode      bool     `json:"livemode"`
 }
 
 // Occurred is an event as Stripe's list has it.
@@ -133,23 +111,17 @@ func (s *Client) Account(ctx context.Context) (Account, Reading) {
 	return a, r
 }
 
-// WebhookEndpoints lists the endpoints of the account; Stripe allows fewer than a page has.
-func (s *Client) WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, Reading) {
-	var list struct {
-		stripego.APIResource
-		Data []WebhookEndpoint `json:"data"`
-	}
-	r := s.inspect(ctx, fmt.Sprintf("/v1/webhook_endpoints?limit=%d", listPage), &list)
-	return list.Data, r
-}
-
-// LastEvent is the newest event of the account; zero if there is none.
+// LastEvent is the newest event of the account that the endpoint is sent; zero if there is none.
 func (s *Client) LastEvent(ctx context.Context) (Occurred, Reading) {
 	var list struct {
 		stripego.APIResource
 		Data []Occurred `json:"data"`
 	}
-	r := s.inspect(ctx, "/v1/events?limit=1", &list)
+	path := "/v1/events?limit=1"
+	for _, t := range WebhookTypes {
+		path += "&types[]=" + t
+	}
+	r := s.inspect(ctx, path, &list)
 	if len(list.Data) == 0 {
 		return Occurred{}, r
 	}
@@ -162,21 +134,25 @@ func (s *Client) inspect(ctx context.Context, path string, into stripego.LastRes
 }
 
 // call is without the limits and the metrics of the service's own calls.
-func (s *Client) call(ctx context.Context, method, path string, params *stripego.Params, into stripego.LastResponseSetter) (
-	r Reading, refused *stripego.Error,
-) {
+func (s *Client) call(
+	ctx context.Context, method, path string, params stripego.ParamsContainer, into stripego.LastResponseSetter,
+) (r Reading, refused *stripego.Error) {
 	r.Asked = time.Now()
 	err := s.doOnce(ctx, func(ctx context.Context, x *exchange) error {
-		params.Context = ctx
+		params.GetParams().Context = ctx
 		err := s.api.PaymentIntents.B.Call(method, path, s.o.SecretKey, params, into)
 		r.Answered, r.Status = time.Now(), int(x.status.Load())
 		if h := x.header.Load(); h != nil {
 			r.Date, _ = http.ParseTime(h.Get("Date")) // zero, if it is none
+			r.Stored = h.Get("Idempotent-Replayed") == "true"
 		}
 		return err
 	})
 	r.Err = safe(err)
-	if errors.As(err, &refused) && r.Forbidden() {
+	if errors.As(err, &refused) {
+		r.Type = string(refused.Type)
+	}
+	if refused != nil && r.Forbidden() {
 		if named := permission.FindStringSubmatch(refused.Msg); named != nil {
 			r.Lacks = named[1]
 		}

@@ -81,15 +81,21 @@ const patience = 3 * time.Minute
 var session = []typed{
 	// The roles of the handbook, and the README: as a service of your own.
 	{command: `psql "$ADMIN_URL" -v ON_ERROR_STOP=1 -f deploy/roles.sql`, says: `(?m)^DO\n\z`},
-	{command: `export DATABASE_URL=postgres://… STRIPE_SECRET_KEY=sk_test_… STRIPE_WEBHOOK_SECRET=whsec_…`,
+	{command: `export DATABASE_URL=postgres://… STRIPE_SECRET_KEY=sk_test_…`,
 		how: (*terminal).export, as: func(s *terminal) []string {
-			return []string{"postgres://…", "'" + s.roles.Service + "'", "sk_test_…", stripesim.DefaultKey, "whsec_…",
-				"whsec_typed"}
+			return []string{"postgres://…", "'" + s.roles.Service + "'", "sk_test_…", stripesim.DefaultKey}
 		}},
 	// The database of a test is empty, and not made to be durable.
 	{command: `go run ./cmd/api doctor`, as: func(*terminal) []string {
 		return []string{"doctor", "doctor || test $? = 1"}
 	}, says: `(?m)^bad +database.schema +the database is empty; run .api migrate.$`},
+	{command: `go run ./cmd/api setup stripe -url https://HOST/v1/webhooks/stripe`,
+		says: `(?m)^STRIPE_WEBHOOK_SECRET=whsec_\w+$`},
+	{command: `export STRIPE_WEBHOOK_SECRET=whsec_new,whsec_old`, how: (*terminal).export},
+	{command: `go run ./cmd/api doctor | grep settings.webhook_secret`, says: `^ok +settings.webhook_secret +2 set\n$`},
+	{command: `export STRIPE_WEBHOOK_SECRET=whsec_…`, how: (*terminal).export, as: func(*terminal) []string {
+		return []string{"whsec_…", "whsec_typed"}
+	}},
 	{command: `go run ./cmd/api version`, says: `(?m)^schema +\d+$`},
 	{command: `go run ./cmd/api migrate`, as: func(*terminal) []string {
 		return []string{"go run", `DATABASE_URL="$OWNER_URL" go run`}

@@ -1,0 +1,505 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/stripe"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/world"
+)
+
+const setupURL = "https://pay.example.com/v1/webhooks/stripe"
+
+// office is an account at the simulator, and the program that an operator runs.
+type office struct {
+	clinic
+	w     *world.World
+	mu    sync.Mutex
+	posts []string // the paths that were written to
+}
+
+// setupOf returns a new account for each test of a group, which share the program.
+func setupOf(t *testing.T, w *world.World, opts ...func(*stripesim.Options)) *office {
+	t.Helper()
+	var o stripesim.Options
+	for _, f := range opts {
+		f(&o)
+	}
+	sim, err := stripesim.New(o)
+	require.NoError(t, err)
+	api := httptest.NewServer(sim.Handler())
+	t.Cleanup(func() {
+		_ = sim.Close()
+		api.Close()
+	})
+	b := &office{clinic: clinic{t: t, sim: sim, stripe: api.URL}, w: w}
+	target, err := url.Parse(api.URL)
+	require.NoError(t, err)
+	next := httputil.NewSingleHostReverseProxy(target)
+	next.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			b.mu.Lock()
+			b.posts = append(b.posts, r.Method+" "+r.URL.Path)
+			b.mu.Unlock()
+			if r.Method == http.MethodPost && r.Header.Get("Idempotency-Key") == "" {
+				t.Errorf("a POST without a key: %s", r.URL)
+			}
+		}
+		next.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	b.env = map[string]string{"STRIPE_API_BASE": proxy.URL}
+	return b
+}
+
+// setup runs the command, with what it needs and nothing else.
+func (b *office) setup(settings ...string) (stdout, stderr string, status int) {
+	b.t.Helper()
+	return b.run([]string{"-url", setupURL}, settings...)
+}
+
+func (b *office) run(args []string, settings ...string) (stdout, stderr string, status int) {
+	b.t.Helper()
+	settings = append([]string{"DATABASE_URL=", "STRIPE_WEBHOOK_SECRET=", "BROKER_URL=", "DATA_KEY=", "STRIPE_TIMEOUT=",
+		"STRIPE_API_BASE=" + b.env["STRIPE_API_BASE"]}, settings...)
+	cmd := b.w.Command(append([]string{"setup", "stripe"}, args...), settings...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
+		require.True(b.t, errors.As(err, &exit), err)
+		status = exit.ExitCode()
+	}
+	return out.String(), errs.String(), status
+}
+
+var secretLine = regexp.MustCompile(`^STRIPE_WEBHOOK_SECRET=(whsec_\w+)\n$`)
+
+// made runs the command, which must make an endpoint, and returns its secret.
+func (b *office) made() string {
+	b.t.Helper()
+	out, errs, status := b.setup()
+	require.Zero(b.t, status, errs)
+	require.Regexp(b.t, secretLine, out)
+	secret := secretLine.FindStringSubmatch(out)[1]
+	require.NotContains(b.t, errs, secret)
+	return secret
+}
+
+// unchanged runs the command, which must write nothing at Stripe.
+func (b *office) unchanged() {
+	b.t.Helper()
+	before := len(b.posts)
+	out, errs, status := b.setup()
+	require.Zero(b.t, status, errs)
+	require.Empty(b.t, out)
+	require.Contains(b.t, errs, "nothing changed: webhook endpoint we_")
+	require.Empty(b.t, b.posts[before:])
+}
+
+// endpoints are those of the account at Stripe, newest first.
+func (b *office) endpoints() (list []map[string]any) {
+	b.t.Helper()
+	for _, e := range b.atStripe("GET", "/v1/webhook_endpoints?limit=100", "")["data"].([]any) {
+		list = append(list, e.(map[string]any))
+	}
+	return list
+}
+
+// only is the one endpoint of the account.
+func (b *office) only() map[string]any {
+	b.t.Helper()
+	list := b.endpoints()
+	require.Len(b.t, list, 1)
+	return list[0]
+}
+
+func (b *office) upToDate(e map[string]any) {
+	b.t.Helper()
+	require.Equal(b.t, setupURL, e["url"])
+	require.Equal(b.t, "enabled", e["status"])
+	var types []string
+	for _, name := range e["enabled_events"].([]any) {
+		types = append(types, name.(string))
+	}
+	require.Equal(b.t, stripe.WebhookTypes, types)
+}
+
+func (b *office) path(e map[string]any) string { return "/v1/webhook_endpoints/" + e["id"].(string) }
+
+func TestSetupStripe(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+
+	t.Run("MakesTheEndpointAndPrintsItsSecretOnce", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		secret := b.made()
+		e := b.only()
+		b.upToDate(e)
+		require.Nil(t, e["api_version"], "the account's: only ids are read")
+		b.unchanged()
+		require.Equal(t, e, b.only())
+		require.NotContains(t, fmt.Sprint(e), secret)
+	})
+
+	t.Run("CorrectsWhatIsDifferent", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		b.made()
+		for form, says := range map[string]string{
+			"disabled=true":                                "it was disabled",
+			"enabled_events[]=*":                           "it was sent every type, used or not",
+			"enabled_events[]=payout.paid":                 "it was not sent payment_intent.succeeded, .*, and sent payout.paid",
+			"enabled_events[]=charge.refunded":             "it was not sent payment_intent.succeeded, ",
+			"enabled_events[]=*&disabled=true":             "it was disabled; it was sent every type",
+			exactTypes() + "&enabled_events[]=payout.paid": "it was sent payout.paid, not used here\n",
+		} {
+			id := b.only()["id"]
+			b.atStripe("POST", b.path(b.only()), form)
+			out, errs, status := b.setup()
+			require.Zero(t, status, errs)
+			require.Empty(t, out)
+			require.Regexp(t, "^changed webhook endpoint we_.* of "+setupURL+": "+says, errs)
+			require.NotContains(t, errs, "nothing changed")
+			require.Equal(t, id, b.only()["id"])
+			b.upToDate(b.only())
+			b.unchanged()
+		}
+	})
+
+	t.Run("TakesOneThatWasMadeInTheDashboard", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		b.endpoint("/v1/webhooks/stripe", "charge.refunded")
+		out, errs, status := b.setup()
+		require.Zero(t, status, errs)
+		require.Empty(t, out, "its secret is in the dashboard")
+		b.upToDate(b.only())
+		b.unchanged()
+	})
+
+	t.Run("TakesTheOrderOfTypesAndTheFormOfTheURLForNothing", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		types := slices.Clone(stripe.WebhookTypes)
+		slices.Reverse(types)
+		b.endpoint("/v1/webhooks/stripe", types...)
+		b.unchanged()
+		out, errs, status := b.run([]string{"-url", "HTTPS://Pay.Example.com:443/v1/webhooks/stripe"})
+		require.Zero(t, status, errs)
+		require.Empty(t, out)
+		require.Contains(t, errs, "nothing changed")
+		require.Empty(t, b.posts)
+	})
+
+	t.Run("LeavesEndpointsOfOtherURLs", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		others := []string{b.endpoint("/hooks", "*"), b.endpoint("/b/v1/webhooks/stripe", "*")}
+		before := []map[string]any{b.atStripe("GET", others[0], ""), b.atStripe("GET", others[1], "")}
+		b.made()
+		require.Len(t, b.endpoints(), 3)
+		for i, path := range others {
+			require.Equal(t, before[i], b.atStripe("GET", path, ""))
+		}
+	})
+
+	t.Run("FindsTheEndpointBehindPagesOfOthers", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		b.made()
+		for n := range 250 {
+			_, err := b.sim.AddWebhookEndpoint(stripesim.DefaultKey, fmt.Sprintf("https://other.example.com/%d", n), "whsec_x")
+			require.NoError(t, err)
+		}
+		b.unchanged()
+	})
+
+	t.Run("ReportsDuplicatesAndCorrectsThoseThatAreEnabled", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		first, second, third := b.endpoint("/v1/webhooks/stripe", "*"),
+			b.endpoint("/v1/webhooks/stripe", "*"), b.endpoint("/v1/webhooks/stripe", "*")
+		b.atStripe("POST", third, "disabled=true")
+		out, errs, status := b.setup()
+		require.Zero(t, status, errs)
+		require.Empty(t, out)
+		require.Contains(t, errs, "3 webhook endpoints have this URL: ")
+		for path, state := range map[string]string{first: "enabled", second: "enabled", third: "disabled"} {
+			e := b.atStripe("GET", path, "")
+			require.Equal(t, state, e["status"])
+			require.Contains(t, errs, fmt.Sprintf("%s (%s)", e["id"], state))
+		}
+		b.upToDate(b.atStripe("GET", first, ""))
+		b.upToDate(b.atStripe("GET", second, ""))
+		b.unchanged()
+		b.atStripe("POST", first, "disabled=true")
+		b.atStripe("POST", second, "disabled=true")
+		_, errs, _ = b.setup()
+		require.Contains(t, errs, "it was disabled")
+		b.upToDate(b.atStripe("GET", third, "")) // the newest
+	})
+
+	t.Run("EventsArriveAtTheService", func(t *testing.T) {
+		t.Parallel()
+		w := world.New(t)
+		addr, err := port.Loopback(t.Context())
+		require.NoError(t, err)
+		at := "http://" + addr.String() + "/v1/webhooks/stripe"
+		out, err := w.Command([]string{"setup", "stripe", "-url", at}, "DATABASE_URL=").Output()
+		require.NoError(t, err)
+		p := w.Process("HTTP_ADDR="+addr.String(), strings.TrimSpace(string(out)))
+		require.Equal(t, http.StatusCreated, p.Pay("k", p.Order(), "pm_card_visa").Status)
+		world.Eventually(t, 20*time.Second, "the event is taken", func() bool {
+			return slices.ContainsFunc(w.Sim.Deliveries(), func(d stripesim.Delivery) bool {
+				return d.URL == at && d.Type == "payment_intent.succeeded" && d.Status == http.StatusOK
+			})
+		})
+		for _, d := range w.Sim.Deliveries() {
+			require.Contains(t, stripe.WebhookTypes, d.Type, "and no other")
+		}
+	})
+}
+
+func exactTypes() string { return url.Values{"enabled_events[]": stripe.WebhookTypes}.Encode() }
+
+// TestSetupStripeInDoubt: whatever Stripe's answer to the creation is, and whether it comes, there is one endpoint.
+func TestSetupStripeInDoubt(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	const create = "webhook_endpoint.create"
+
+	for _, kind := range []string{stripesim.Drop, stripesim.Reset, stripesim.EffectError, stripesim.InUse,
+		stripesim.RateLimited, stripesim.InvalidJSON} {
+		t.Run("SendsTheSameKeyAgainAfter/"+kind, func(t *testing.T) {
+			t.Parallel()
+			b := setupOf(t, w)
+			b.sim.Inject(stripesim.Fault{Op: create, Kind: kind})
+			b.made()
+			b.upToDate(b.only())
+			b.unchanged()
+		})
+	}
+
+	t.Run("PrintsTheSecretInTheNextRunAfterEveryAnswerWasLost", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		b.sim.Inject(stripesim.Fault{Op: create, Kind: stripesim.Drop, Times: -1})
+		out, errs, status := b.setup()
+		require.Equal(t, 1, status)
+		require.Empty(t, out)
+		require.Regexp(t, `api: whether the webhook endpoint was made is unknown \(.*\): run the same command again`, errs)
+		b.upToDate(b.only())
+		b.sim.ClearFaults()
+		b.made()
+		b.upToDate(b.only())
+		b.unchanged()
+	})
+
+	t.Run("PrintsTheSecretAgainIfTheEndpointCouldNotBeMarked", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		b.sim.Inject(stripesim.Fault{Op: "webhook_endpoint.update", Kind: stripesim.Refuse, Status: 400})
+		secret := b.made()
+		require.Equal(t, secret, b.made())
+		b.only()
+		b.unchanged()
+	})
+
+	t.Run("TriesTheNextKeyAfterAnErrorThatStripeRepeats", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		b.sim.Inject(stripesim.Fault{Op: create, Kind: stripesim.StoredError})
+		b.made()
+		b.upToDate(b.only())
+		b.unchanged()
+	})
+
+	t.Run("MakesNoSecondOneAfterAnErrorThatHadAnEffect", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		b.sim.Inject(stripesim.Fault{Op: create, Kind: stripesim.EffectStoredError})
+		for range 2 {
+			out, errs, status := b.setup()
+			require.Equal(t, 1, status)
+			require.Empty(t, out)
+			require.Contains(t, errs, "its secret may never have been printed")
+			require.Contains(t, errs, "delete the endpoint there and run this command again")
+			b.upToDate(b.only())
+		}
+		b.atStripe("DELETE", b.path(b.only()), "")
+		b.made()
+		b.upToDate(b.only())
+	})
+
+	t.Run("MakesAnotherAfterTheEndpointWasDeleted", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		secrets := map[string]bool{}
+		for n := 1; n <= 3; n++ {
+			secrets[b.made()] = true
+			b.upToDate(b.only())
+			require.Len(t, secrets, n)
+			b.atStripe("DELETE", b.path(b.only()), "")
+		}
+	})
+
+	t.Run("DeletesASecondOneIfStripeHasForgottenTheKey", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		b.sim.Inject(stripesim.Fault{Op: create, Kind: stripesim.Drop, Times: -1})
+		_, _, status := b.setup()
+		require.Equal(t, 1, status)
+		b.sim.ClearFaults()
+		id := b.only()["id"]
+		require.Positive(t, b.sim.PruneKeys("payonce:setup:"))
+		out, errs, status := b.setup()
+		require.Equal(t, 1, status)
+		require.Empty(t, out, "the secret of the other one")
+		require.Contains(t, errs, "its secret may never have been printed")
+		require.Equal(t, id, b.only()["id"])
+	})
+
+	t.Run("SendsNoKeyAgainThatStripeMayHaveForgotten", func(t *testing.T) {
+		t.Parallel()
+		yesterday := time.Now().Add(-setupKeyLifetime - time.Minute)
+		b := setupOf(t, w, func(o *stripesim.Options) { o.Now = func() time.Time { return yesterday } })
+		b.sim.Inject(stripesim.Fault{Op: create, Kind: stripesim.Drop, Times: -1})
+		_, _, status := b.setup()
+		require.Equal(t, 1, status)
+		b.sim.ClearFaults()
+		before := len(b.posts)
+		_, errs, status := b.setup()
+		require.Equal(t, 1, status)
+		require.Contains(t, errs, "its secret may never have been printed")
+		require.Empty(t, b.posts[before:])
+		b.upToDate(b.only())
+	})
+
+	t.Run("MakesOneAtTheSameTime", func(t *testing.T) {
+		t.Parallel()
+		b := setupOf(t, w)
+		outs := make([]string, 4)
+		var all sync.WaitGroup
+		for i := range outs {
+			cmd := b.w.Command([]string{"setup", "stripe", "-url", setupURL}, "STRIPE_API_BASE="+b.env["STRIPE_API_BASE"])
+			all.Go(func() {
+				text, err := cmd.Output()
+				if err != nil {
+					t.Error(err)
+				}
+				outs[i] = string(text)
+			})
+		}
+		all.Wait()
+		b.upToDate(b.only())
+		outs = slices.DeleteFunc(outs, func(s string) bool { return s == "" })
+		require.NotEmpty(t, outs)
+		require.Len(t, slices.Compact(outs), 1, "the same secret")
+	})
+}
+
+// TestSetupStripeRefuses: each wrong use is one line that says what to do, and nothing is written at Stripe.
+func TestSetupStripeRefuses(t *testing.T) {
+	t.Parallel()
+	const none, reader = "rk_test_payonce_none", "rk_test_payonce_reader"
+	b := setupOf(t, world.New(t), func(o *stripesim.Options) {
+		o.Restricted = map[string][]string{none: {}, reader: {"webhook_read"}}
+	})
+	refused := func(says string, args []string, settings ...string) {
+		t.Helper()
+		out, errs, status := b.run(args, settings...)
+		require.Equal(t, 1, status, errs)
+		require.Empty(t, out)
+		require.Regexp(t, "^api: "+says, errs)
+		require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+	}
+	for address, says := range map[string]string{
+		"http://pay.example.com/v1/webhooks/stripe":                "-url must begin with https://",
+		"ftp://pay.example.com/v1/webhooks/stripe":                 "-url must begin with https://",
+		"http://10.0.0.1/v1/webhooks/stripe":                       "-url must begin with https://",
+		"http://localhost.example.com/v1/webhooks/stripe":          "-url must begin with https://",
+		"pay.example.com/v1/webhooks/stripe":                       "-url must be https://HOST/v1/webhooks/stripe",
+		"https:///v1/webhooks/stripe":                              "-url must be https://HOST/v1/webhooks/stripe",
+		"https://pay.example .com/v1/webhooks/stripe":              "-url must be https://HOST/v1/webhooks/stripe",
+		"https://pay.example.com":                                  "-url must end in /v1/webhooks/stripe",
+		"https://pay.example.com/":                                 "-url must end in /v1/webhooks/stripe",
+		"https://pay.example.com/webhooks":                         "-url must end in /v1/webhooks/stripe",
+		"https://pay.example.com/v1/webhooks/stripe/":              "-url must end in /v1/webhooks/stripe",
+		"https://pay.example.com/v1/webhooks/Stripe":               "-url must end in /v1/webhooks/stripe",
+		"https://pay.example.com/v1/webhooks/stripe?a=b":           "-url must not have a query",
+		"https://pay.example.com/v1/webhooks/stripe#a":             "-url must not have a query",
+		"https://ada:pass@pay.example.com" + "/v1/webhooks/stripe": "-url must not contain a user",
+	} {
+		refused(says, []string{"-url", address})
+	}
+	good := []string{"-url", setupURL}
+	refused("STRIPE_SECRET_KEY is required", good, "STRIPE_SECRET_KEY=")
+	refused("STRIPE_SECRET_KEY must begin with", good, "STRIPE_SECRET_KEY=pk_test_x")
+	refused("STRIPE_API_BASE must be", good, "STRIPE_API_BASE=nowhere")
+	refused("cannot list the webhook endpoints: Stripe does not respond", good, "STRIPE_API_BASE=http://127.0.0.1:9")
+	refused("cannot list the webhook endpoints: Stripe refuses STRIPE_SECRET_KEY", good, "STRIPE_SECRET_KEY=sk_live_none")
+	refused("cannot list the webhook endpoints: the key lacks the permission rak_webhook_read; give it Webhook ",
+		good, "STRIPE_SECRET_KEY="+none)
+	require.Empty(t, b.posts)
+	refused("cannot make a webhook endpoint: the key lacks the permission rak_webhook_write; give it Webhook ",
+		good, "STRIPE_SECRET_KEY="+reader)
+	b.posts = nil
+	b.endpoint("/v1/webhooks/stripe", "*")
+	refused("cannot change webhook endpoint we_\\w+: the key lacks the permission rak_webhook_write",
+		good, "STRIPE_SECRET_KEY="+reader)
+	for range 15 {
+		b.endpoint("/other", "*")
+	}
+	refused("cannot make a webhook endpoint: .*maximum of 16",
+		[]string{"-url", "https://new.example.com/v1/webhooks/stripe"})
+
+	for _, args := range [][]string{{}, {setupURL}, {"-url"}, {"-url", ""}, {"-url", setupURL, "please"}, {"-host", "x"}} {
+		out, errs, status := b.run(args)
+		require.Equal(t, 2, status, args)
+		require.Empty(t, out)
+		require.Contains(t, errs, "usage: api COMMAND")
+		require.Contains(t, errs, "setup stripe -url https://HOST/v1/webhooks/stripe")
+	}
+	require.Len(t, b.endpoints(), 16)
+}
+
+// TestSetupStripeOfLoopback: a service on this machine has an endpoint at the simulator.
+func TestSetupStripeOfLoopback(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"http://127.0.0.1:8080/v1/webhooks/stripe",
+		"http://localhost:8080/v1/webhooks/stripe", "http://[::1]:8080/v1/webhooks/stripe",
+		"https://pay.example.com:8443/pay/v1/webhooks/stripe"} {
+		got, err := webhookURL(address)
+		require.NoError(t, err)
+		require.Equal(t, address, got)
+	}
+}
+
+// TestWebhookSecretUnset: the start warns, and names the command.
+func TestWebhookSecretUnset(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	require.NotContains(t, w.Process().Log(), "STRIPE_WEBHOOK_SECRET")
+	p := w.Process("STRIPE_WEBHOOK_SECRET=")
+	require.Regexp(t, `"level":"WARN","msg":"STRIPE_WEBHOOK_SECRET is unset: .*`+"`api setup stripe -url "+
+		`https://HOST/v1/webhooks/stripe`+"`", p.Log())
+}
