@@ -334,6 +334,8 @@ func TestDoctor(t *testing.T) {
 			id: "stripe.permissions", status: bad, says: "^the key lacks rak_payment_intent_write, and"},
 		{name: "PermissionToConfirmMissing", ill: func(c *clinic) func() { return c.forbids("/confirm") },
 			id: "stripe.permissions", status: bad, says: "^the key lacks rak_payment_intent_write, and"},
+		{name: "PermissionToCaptureMissing", ill: func(c *clinic) func() { return c.forbids("/capture") },
+			id: "stripe.permissions", status: bad, says: "^the key lacks rak_payment_intent_write, and"},
 		{name: "PermissionToCancelMissing", ill: func(c *clinic) func() { return c.forbids("/cancel") },
 			id: "stripe.permissions", status: bad, says: "^the key lacks rak_payment_intent_write, and"},
 		{name: "PermissionToRefundMissing", ill: func(c *clinic) func() { return c.forbids("/v1/refunds") },

@@ -10,8 +10,8 @@ import (
 )
 
 // TestEachWebhookTypeIsUsed: an event of each type that the endpoint at Stripe is sent, about the intent of a payment
-// that waits, makes its key due; those about refunds have the refunds read. Those about disputes are of
-// internal/disputes.
+// that waits, makes its key due; those about refunds have the refunds read. Those about disputes have a
+// handler of their own.
 func TestEachWebhookTypeIsUsed(t *testing.T) {
 	t.Parallel()
 	const waits = stripe.IntentRequiresAction

@@ -38,6 +38,7 @@ type Write struct {
 var Writes = []Write{
 	{"rak_payment_intent_write", "/v1/payment_intents", false, "parameter_missing"},
 	{"rak_payment_intent_write", "/v1/payment_intents/" + noIntent + "/confirm", false, "resource_missing"},
+	{"rak_payment_intent_write", "/v1/payment_intents/" + noIntent + "/capture", false, "resource_missing"},
 	{"rak_payment_intent_write", "/v1/payment_intents/" + noIntent + "/cancel", false, "resource_missing"},
 	{"rak_charge_write", "/v1/refunds", true, "resource_missing"},
 }
