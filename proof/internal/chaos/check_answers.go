@@ -14,20 +14,21 @@ import (
 // there, and it is what the client received.
 func (j *checks) acknowledged(ctx context.Context) error {
 	rows, err := j.world.pool.Raw().Query(ctx,
-		`SELECT id, status::text, amount_minor, currency, coalesce(intent_id, '') FROM payments`)
+		`SELECT id, status::text, amount_minor, currency, coalesce(intent_id, ''), coalesce(captured_minor, 0)
+			FROM payments`)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	type row struct {
 		status, currency, intent string
-		amount                   int64
+		amount, captured         int64
 	}
 	ours := map[string]row{}
 	for rows.Next() {
 		var id string
 		var r row
-		if err := rows.Scan(&id, &r.status, &r.amount, &r.currency, &r.intent); err != nil {
+		if err := rows.Scan(&id, &r.status, &r.amount, &r.currency, &r.intent, &r.captured); err != nil {
 			return err
 		}
 		ours[id] = r
@@ -39,12 +40,14 @@ func (j *checks) acknowledged(ctx context.Context) error {
 	looked, both := 0, 0
 	for at, a := range j.traffic.acks {
 		p, ok := a.answer.object.isPayment()
-		if !ok || a.answer.status != http.StatusCreated {
+		capture := strings.HasSuffix(a.path, "/capture") && a.answer.status == http.StatusOK
+		if !ok || a.answer.status != http.StatusCreated && !capture {
 			continue
 		}
 		looked++
 		r, there := ours[p.ID]
-		if !there || r.status != "succeeded" || r.amount != p.Amount || r.currency != p.Currency ||
+		stands := r.status == p.Status || p.Status == "authorized" && (r.status == "succeeded" || r.status == "canceled")
+		if !there || !stands || capture && r.captured != p.Captured || r.amount != p.Amount || r.currency != p.Currency ||
 			r.intent != p.Stripe.PaymentIntent {
 			lost = append(lost,
 				fmt.Sprintf("key %s: the response had %s, %d %s by %s, and the row is %+v", at.key, p.ID, p.Amount,

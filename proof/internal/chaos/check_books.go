@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/payonce/stripesim"
@@ -11,7 +12,13 @@ import (
 // paid is what our book says of one payment.
 type paid struct {
 	tenant, key, order, status string
-	amount, refunded           int64
+	amount, refunded           int64    // amount: what was captured
+	captures                   []string // Stripe's keys of its captures
+}
+
+// charges reports whether a charge under the key is the payment's.
+func (p paid) charges(key string) bool {
+	return key == p.tenant+":"+p.key+":confirm" || slices.Contains(p.captures, key)
 }
 
 // stripesBooks holds our book against the log of effects, which the service never
@@ -57,7 +64,7 @@ func compareBooks(effects []stripesim.Effect, ours map[string]paid, sent map[str
 			refunded[e.IntentID] += e.Amount
 		case stripesim.EffectRefundFailed: // It came back.
 			refunded[e.IntentID] -= e.Amount
-		case stripesim.EffectIntentCreated, stripesim.EffectCancel:
+		case stripesim.EffectIntentCreated, stripesim.EffectCancel, stripesim.EffectAuthorized, stripesim.EffectReleased:
 		default:
 			continue
 		}
@@ -75,8 +82,7 @@ func compareBooks(effects []stripesim.Effect, ours map[string]paid, sent map[str
 		if keys[e.Kind+e.Key]++; keys[e.Kind+e.Key] == 2 {
 			b.twice = append(b.twice, e.Kind+" happened twice under "+e.Key)
 		}
-		if p, ok := ours[e.IntentID]; ok && e.Kind == stripesim.EffectCharge && e.Key != p.tenant+":"+p.key+":confirm" &&
-			p.status == succeeded {
+		if p, ok := ours[e.IntentID]; ok && e.Kind == stripesim.EffectCharge && !p.charges(e.Key) && p.status == succeeded {
 			b.foreign = append(b.foreign,
 				fmt.Sprintf("the charge of %s carries %s, and its caller's key is %s", e.IntentID, e.Key, p.key))
 		}
@@ -104,9 +110,12 @@ const succeeded = "succeeded"
 // where several tried.
 func (j *checks) ourBook(ctx context.Context) (map[string]paid, error) {
 	rows, err := j.world.pool.Raw().Query(ctx,
-		`SELECT intent_id, tenant_id, idempotency_key, order_id, status::text, amount_minor, amount_refunded_minor
-			FROM payments
-		WHERE intent_id IS NOT NULL ORDER BY status = 'succeeded'`)
+		`SELECT p.intent_id, p.tenant_id, p.idempotency_key, p.order_id, p.status::text,
+			coalesce(p.captured_minor, p.amount_minor), p.amount_refunded_minor,
+			ARRAY(SELECT s.stripe_key FROM stripe_call_rows s
+				WHERE s.tenant_id = p.tenant_id AND s.operation = 'capture' AND s.resource_id = p.id)
+		FROM payments p
+		WHERE p.intent_id IS NOT NULL ORDER BY p.status = 'succeeded'`)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +124,8 @@ func (j *checks) ourBook(ctx context.Context) (map[string]paid, error) {
 	for rows.Next() {
 		var intent string
 		var p paid
-		if err := rows.Scan(&intent, &p.tenant, &p.key, &p.order, &p.status, &p.amount, &p.refunded); err != nil {
+		if err := rows.Scan(&intent, &p.tenant, &p.key, &p.order, &p.status, &p.amount, &p.refunded,
+			&p.captures); err != nil {
 			return nil, err
 		}
 		ours[intent] = p

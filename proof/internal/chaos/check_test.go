@@ -34,6 +34,14 @@ func TestTheBooks(t *testing.T) {
 
 	b := compareBooks([]stripesim.Effect{charge, refund}, ours, sent)
 	require.Equal(t, books{effects: 2, money: 2}, b, "nothing is wrong")
+	captured := compareBooks([]stripesim.Effect{
+		{Kind: stripesim.EffectAuthorized, IntentID: "pi_1", Key: key, Amount: 500, At: at},
+		with(charge, func(e *stripesim.Effect) { e.Key, e.Amount = "ten_1:c:capture", 300 }),
+		{Kind: stripesim.EffectReleased, IntentID: "pi_1", Key: "ten_1:c:capture", Amount: 200, At: at},
+	}, map[string]paid{"pi_1": {tenant: "ten_1", key: "k", order: "ord_1", status: succeeded, amount: 300,
+		captures: []string{"ten_1:c:capture"}}}, map[string]time.Time{key: at.Add(-time.Second),
+		"ten_1:c:capture": at.Add(-time.Second)})
+	require.Equal(t, books{effects: 3, money: 1}, captured, "nothing is wrong with a capture")
 
 	for name, c := range map[string]struct {
 		effects                            []stripesim.Effect
@@ -49,6 +57,11 @@ func TestTheBooks(t *testing.T) {
 			with(refund, func(e *stripesim.Effect) { e.Key = "nobody's" })}, 0, 0, 1, 0},
 		"AnnouncedTooLate": {[]stripesim.Effect{with(charge,
 			func(e *stripesim.Effect) { e.At = at.Add(-time.Minute) }), refund}, 0, 0, 1, 0},
+		"CapturedUnderAKeyOfNoCapture": {[]stripesim.Effect{
+			with(charge, func(e *stripesim.Effect) { e.Key = "ten_1:r:refund" }),
+			with(refund, func(e *stripesim.Effect) { e.Key = "" })}, 0, 0, 0, 1},
+		"AuthorizedAndNotAnnounced": {[]stripesim.Effect{charge, refund,
+			{Kind: stripesim.EffectAuthorized, IntentID: "pi_2", Key: "nobody's", At: at}}, 0, 0, 1, 0},
 		"UnderAnothersKey": {[]stripesim.Effect{with(charge,
 			func(e *stripesim.Effect) { e.Key = "ten_1:r:refund" }),
 			with(refund, func(e *stripesim.Effect) { e.Key = "" })}, 0, 0, 0, 1},

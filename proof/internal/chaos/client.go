@@ -37,6 +37,7 @@ type object struct {
 	Retryable     bool   `json:"retryable"`
 	Status        any    `json:"status"` // a text of an object, a number of a problem
 	Amount        int64  `json:"amount"`
+	Captured      int64  `json:"amount_captured"`
 	Currency      string `json:"currency"`
 	PaymentMethod string `json:"payment_method"`
 	Stripe        struct {
@@ -140,7 +141,16 @@ func (c *client) send(ctx context.Context, q request) (a answer, outcome history
 		c.sighted(p, call, ret)
 		c.met(paymentOf{q.tenant, p.ID})
 	}
+	if not := refusedFor[a.object.Code]; err == nil && not != nil && !a.replayed {
+		payment := strings.Split(q.path, "/")[3] // /v1/payments/{id}/capture
+		c.log.Saw(history.Sighting{Payment: payment, Not: not, Call: call, Return: ret})
+	}
 	return a, outcome
+}
+
+// refusedFor are the statuses that a payment did not have when it was refused to capture or cancel it.
+var refusedFor = map[string][]string{
+	"payment-not-capturable": {"authorized"}, "payment-not-cancelable": {"authorized", "requires_action"},
 }
 
 // classify says what an answer means to its client, and whether it may be given
@@ -175,7 +185,7 @@ func (c *client) classify(q request, a answer) history.Outcome {
 // was true once.
 func (t *traffic) sighted(p object, call, ret int64) {
 	if status, ok := p.Status.(string); ok {
-		t.log.Saw(history.Sighting{Payment: p.ID, Status: status, Call: call, Return: ret})
+		t.log.Saw(history.Sighting{Payment: p.ID, Status: status, Captured: p.Captured, Call: call, Return: ret})
 	}
 }
 

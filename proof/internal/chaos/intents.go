@@ -35,8 +35,10 @@ func (c *client) want(ctx context.Context) {
 	c.n++
 	tenant, name := c.rand.IntN(len(c.world.tenants)), fmt.Sprintf("%s-%d", c.name, c.n)
 	switch k := c.rand.IntN(100); {
-	case k < 46:
+	case k < 34:
 		c.buy(ctx, tenant, name)
+	case k < 46:
+		c.reserve(ctx, tenant, name)
 	case k < 54:
 		c.sale(ctx, tenant, name)
 	case k < 70:
@@ -189,6 +191,63 @@ func (c *client) refund(ctx context.Context, tenant int, name, payment string, a
 		c.atOnce(ctx, q, 2)
 	}
 	c.until(ctx, q, c.tries())
+}
+
+// reserve authorizes a payment and then captures all of it or a part, or releases it, or two of these at once; or somebody
+// at the dashboard does, or nobody, and it stays authorized.
+func (c *client) reserve(ctx context.Context, tenant int, name string) {
+	order, amount := c.order(ctx, tenant, name)
+	if order == "" {
+		return
+	}
+	card := goodCard
+	if c.oneIn(8) {
+		card = badCard
+	}
+	q := request{tenant: tenant, path: "/v1/payments", key: "pay-" + name,
+		body: fmt.Sprintf(`{"order_id":%q,"payment_method":%q,"capture":"manual"}`, order, card)}
+	if c.oneIn(4) {
+		c.atOnce(ctx, q, 2)
+	}
+	a, _ := c.until(ctx, q, c.tries())
+	if a.status != http.StatusCreated {
+		return
+	}
+	payment := "/v1/payments/" + a.object.ID
+	capture := func(key string, part int64) request {
+		r := request{tenant: tenant, path: payment + "/capture", key: key + name, body: `{}`}
+		if part < amount {
+			r.body = fmt.Sprintf(`{"amount":%d}`, part)
+		}
+		return r
+	}
+	release := request{tenant: tenant, path: payment + "/cancel", key: "release-" + name, body: `{}`}
+	part := 1 + c.rand.Int64N(amount)
+	switch k := c.rand.IntN(10); {
+	case k < 4:
+		if c.oneIn(3) {
+			c.atOnce(ctx, capture("capture-", part), 2)
+		}
+		done, _ := c.until(ctx, capture("capture-", part), c.tries())
+		if done.status == http.StatusOK && c.oneIn(3) {
+			c.refund(ctx, tenant, name, a.object.ID, part)
+		}
+	case k < 5:
+		c.until(ctx, release, c.tries())
+	case k < 8: // Two of them want different things.
+		rivals := []request{capture("capture-", part), release}
+		if c.oneIn(3) {
+			rivals[1] = capture("another-", amount)
+		} else if c.oneIn(2) {
+			rivals[1] = request{tenant: tenant, path: "/v1/orders/" + order + "/cancel", key: "cancel-" + name, body: `{}`}
+		}
+		var both sync.WaitGroup
+		for _, rival := range rivals {
+			twin := c.another()
+			both.Go(func() { twin.until(ctx, rival, twin.tries()) })
+		}
+		both.Wait()
+	}
 }
 
 // checkout buys in one go. Some cards are declined, and some things are gone;

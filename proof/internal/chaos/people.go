@@ -27,11 +27,12 @@ const (
 	PeopleRefund  = "refunds"
 	PeopleDispute = "disputes"
 	PeopleCancel  = "cancels"
+	PeopleCapture = "captures"
 	PeopleBrowser = "browser"
 )
 
 // AllPeople are all of them.
-var AllPeople = []string{PeopleRefund, PeopleDispute, PeopleCancel, PeopleBrowser}
+var AllPeople = []string{PeopleRefund, PeopleDispute, PeopleCancel, PeopleCapture, PeopleBrowser}
 
 type people struct {
 	world *world
@@ -43,6 +44,7 @@ type people struct {
 	disputes []string
 	paid     map[string]string // intents that a browser paid, with their orders
 	canceled int
+	captured int
 }
 
 func newPeople(w *world, who []string) *people {
@@ -54,7 +56,10 @@ func (p *people) hands() (list []hand) {
 	for _, one := range []struct {
 		who  string
 		does func(context.Context, *rand.Rand)
-	}{{PeopleRefund, p.refund}, {PeopleDispute, p.dispute}, {PeopleCancel, p.cancel}, {PeopleBrowser, p.pay}} {
+	}{
+		{PeopleRefund, p.refund}, {PeopleDispute, p.dispute}, {PeopleCancel, p.cancel}, {PeopleCapture, p.capture},
+		{PeopleBrowser, p.pay},
+	} {
 		if slices.Contains(p.who, one.who) {
 			list = append(list, hand{300 * time.Millisecond, time.Second,
 				func(ctx context.Context, r *rand.Rand) error {
@@ -80,7 +85,8 @@ func (p *people) counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return map[string]int{
-		PeopleRefund: len(p.refunds), PeopleDispute: len(p.disputes), PeopleCancel: p.canceled, PeopleBrowser: len(p.paid),
+		PeopleRefund: len(p.refunds), PeopleDispute: len(p.disputes), PeopleCancel: p.canceled,
+		PeopleCapture: p.captured, PeopleBrowser: len(p.paid),
 	}
 }
 
@@ -189,10 +195,10 @@ func (p *people) dispute(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// cancel cancels an intent of a customer who takes too long.
+// cancel cancels an intent of a customer who takes too long, or releases what is reserved on his card.
 func (p *people) cancel(ctx context.Context, r *rand.Rand) {
 	waiting, err := p.world.strings(ctx,
-		`SELECT intent_id FROM payments WHERE status = 'requires_action' AND intent_id IS NOT NULL`)
+		`SELECT intent_id FROM payments WHERE status IN ('requires_action', 'authorized') AND intent_id IS NOT NULL`)
 	if err != nil || len(waiting) == 0 { // The database may be away.
 		return
 	}
@@ -201,6 +207,22 @@ func (p *people) cancel(ctx context.Context, r *rand.Rand) {
 		defer p.mu.Unlock()
 		p.canceled++
 	}
+}
+
+// capture takes what is reserved, or a part of it.
+func (p *people) capture(ctx context.Context, r *rand.Rand) {
+	held, err := p.world.strings(ctx, `SELECT intent_id || ' ' || amount_minor FROM payments WHERE status = 'authorized'`)
+	if err != nil || len(held) == 0 {
+		return
+	}
+	intent, of, _ := strings.Cut(held[r.IntN(len(held))], " ")
+	amount, err := strconv.ParseInt(of, 10, 64)
+	if err != nil || p.world.sim.CaptureInDashboard(intent, 1+r.Int64N(amount)) != nil { // We were faster.
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.captured++
 }
 
 // atDashboard makes a request to Stripe that is not ours: it has no Idempotency-Key. Not done: Stripe refused it, or
@@ -253,10 +275,14 @@ func (p *people) unknown(ctx context.Context) (looked int, missing []string, err
 	defer p.mu.Unlock()
 	atStripe := map[string]int64{} // what each intent has given back
 	gone := map[string]bool{}      // refunds that failed
+	ended := map[string]string{}   // intents that were charged or canceled
 	for _, e := range p.world.sim.Effects() {
 		switch e.Kind {
 		case stripesim.EffectCharge:
 			atStripe[e.IntentID] -= e.Amount
+			ended[e.IntentID] = e.Kind
+		case stripesim.EffectCancel:
+			ended[e.IntentID] = e.Kind
 		case stripesim.EffectRefund:
 			atStripe[e.IntentID] += e.Amount
 		case stripesim.EffectRefundFailed:
@@ -279,6 +305,16 @@ func (p *people) unknown(ctx context.Context) (looked int, missing []string, err
 		if !ok || origin != "provider" {
 			missing = append(missing, fmt.Sprintf("refund %s of %s, made at the dashboard, is no refund of origin "+
 				"provider here (found %t, origin %q, failed %t)", id, intent, ok, origin, gone[id]))
+		}
+	}
+	held, err := p.world.strings(ctx, `SELECT intent_id FROM payments WHERE status = 'authorized'`)
+	if err != nil {
+		return 0, nil, err
+	}
+	looked += len(held)
+	for _, intent := range held {
+		if how := ended[intent]; how != "" {
+			missing = append(missing, fmt.Sprintf("%s ended at Stripe (%s), and is authorized here", intent, how))
 		}
 	}
 	orders, err := p.world.pairs(ctx, `SELECT id, status::text FROM orders`)

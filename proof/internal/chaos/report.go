@@ -28,6 +28,7 @@ type Report struct {
 	Outcomes   map[string]int `json:"outcomes"`
 	Keys       int            `json:"keys"`
 	Charges    int            `json:"charges"`
+	Captures   int            `json:"captures"`
 	Refunds    int            `json:"refunds"`
 	Checkouts  int            `json:"checkouts"`
 	Events     int            `json:"events"`
@@ -194,6 +195,7 @@ func (r Report) tooLittle(share float64) (list []string) {
 	minimum("responses lost, in percent", percent(history.Unknown), 1)
 	minimum("requests under another's key", r.Outcomes[history.Mismatch.String()], 5*share)
 	minimum("charges", r.Charges, 200*share)
+	minimum("captures", r.Captures, 20*share)
 	minimum("refunds", r.Refunds, 10*share)
 	minimum("checkouts", r.Checkouts, 20*share)
 	minimum("webhooks taken", r.Webhooks, 200*share)
@@ -255,8 +257,8 @@ func (r Report) Print(w io.Writer) {
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	p("seed=%d dur=%s ops=%d keys=%d", r.Seed, r.Duration, r.Operations, r.Keys)
 	p("responses: %s", counts(r.Outcomes))
-	p("effects: charges=%d refunds=%d checkouts=%d events=%d webhooks=%d orders by clock: %s", r.Charges, r.Refunds,
-		r.Checkouts, r.Events, r.Webhooks, counts(r.Clocks))
+	p("effects: charges=%d captures=%d refunds=%d checkouts=%d events=%d webhooks=%d orders by clock: %s", r.Charges,
+		r.Captures, r.Refunds, r.Checkouts, r.Events, r.Webhooks, counts(r.Clocks))
 	p("faults: %s", wrapped(counts(grouped(r.Faults)), 100))
 	p("people: %s", counts(r.People))
 	p("suppressed: provider_replays=%d replays_served=%d inbox_dups=%d broker_dups=%d", r.Suppressed.AtStripe,

@@ -20,7 +20,7 @@ func enough() Report {
 	r := Report{
 		Duration: "1m0s", Processes: 4, Operations: 1000,
 		Outcomes: map[string]int{"final": 500, "unknown": 100, "mismatch": 20}, Faults: map[string]int{},
-		Charges: 1000, Refunds: 1000, Checkouts: 1000, Webhooks: 1000, TakenOver: 1000, Fenced: 10,
+		Charges: 1000, Captures: 1000, Refunds: 1000, Checkouts: 1000, Webhooks: 1000, TakenOver: 1000, Fenced: 10,
 		ToFinal:    spread([]float64{1, 2, 3000}),
 		Suppressed: Suppressed{1000, 1000, 1000, 1000}, InDoubt: InDoubt{100, 100, 100},
 		Batches: BatchesLost{20, 20, 200, 8},
@@ -95,6 +95,7 @@ func TestTooLittle(t *testing.T) {
 				Looked: 0}}
 		},
 		"charges":        func(r *Report) { r.Charges = 1 },
+		"captures":       func(r *Report) { r.Captures = 1 },
 		"checkouts":      func(r *Report) { r.Checkouts = 1 },
 		"webhooks taken": func(r *Report) { r.Webhooks = 1 },
 	} {

@@ -222,6 +222,9 @@ func (r *run) sum(ctx context.Context, checks []Check) (err error) {
 		switch e.Kind {
 		case stripesim.EffectCharge:
 			s.Charges++
+			if strings.HasSuffix(e.Key, ":capture") {
+				s.Captures++
+			}
 		case stripesim.EffectRefund:
 			s.Refunds++
 		}

@@ -92,7 +92,7 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 	if err := w.startDatabase(ctx, c); err != nil {
 		return w, err
 	}
-	if err := w.startStripe(); err != nil {
+	if err := w.startStripe(c); err != nil {
 		return w, err
 	}
 	self, err := os.Executable()
@@ -154,13 +154,18 @@ func (w *world) startDatabase(ctx context.Context, c Config) (err error) {
 }
 
 // startStripe runs the simulator here, where no kill reaches it.
-func (w *world) startStripe() (err error) {
+func (w *world) startStripe(c Config) (err error) {
 	w.sim, err = stripesim.New(stripesim.Options{Keys: []string{stripeKey},
 		Store: filepath.Join(w.dir, "stripe.jsonl")})
 	if err != nil {
 		return err
 	}
 	w.sim.SetWebhookRetry(200 * time.Millisecond)
+	if c.Seed%2 == 1 { // What is released of an authorization shows as a refund, or does not.
+		if err := w.sim.SetReleaseRegime(stripesim.RegimeBasil); err != nil {
+			return err
+		}
+	}
 	simulator := w.sim.Handler()
 	w.stripe = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		simulator.ServeHTTP(rw, r)
