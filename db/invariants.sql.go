@@ -854,21 +854,27 @@ FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status, k.said,
                   WHERE p.tenant_id = k.tenant_id AND p.id = k.resource_id)
               WHEN 'cancel_payment' THEN (SELECT 'payment is ' || p.status FROM payments p
                   WHERE p.tenant_id = k.tenant_id AND p.id = k.resource_id)
+              WHEN 'capture_payment' THEN (SELECT 'payment is ' || p.status FROM payments p
+                  WHERE p.tenant_id = k.tenant_id AND p.id = k.resource_id)
               WHEN 'cancel_order' THEN (SELECT 'order is ' || o.status FROM orders o
                   WHERE o.tenant_id = k.tenant_id AND o.id = k.resource_id)
               WHEN 'create_checkout' THEN (SELECT 'checkout is ' || c.status FROM checkouts c -- part: checkouts
                   WHERE c.tenant_id = k.tenant_id AND c.id = k.resource_id) -- part: checkouts
           END AS is_now
       FROM k
-      WHERE k.operation IN ('create_payment', 'cancel_payment', 'cancel_order'
+      WHERE k.operation IN ('create_payment', 'cancel_payment', 'capture_payment', 'cancel_order'
           , 'create_checkout' -- part: checkouts
           , 'create_order', 'create_refund')) a
 WHERE (a.answer_status >= 400 AND a.said IS DISTINCT FROM a.answer_status::text) -- a problem repeats its status
    OR (a.answer_status < 300 AND a.said ~ '^[0-9]+$')
    OR CASE a.operation
+        -- What was authorized may have been captured or released since.
         WHEN 'create_payment' THEN a.answer_status = 201 AND a.is_now IS DISTINCT FROM 'payment is succeeded'
+                AND (a.said IS DISTINCT FROM 'authorized'
+                    OR coalesce(a.is_now, '') NOT IN ('payment is authorized', 'payment is canceled'))
             OR a.answer_status = 402 AND coalesce(a.is_now, '') NOT IN ('payment is failed', 'payment is canceled')
         WHEN 'cancel_payment' THEN a.answer_status = 200 AND a.is_now IS DISTINCT FROM 'payment is canceled'
+        WHEN 'capture_payment' THEN a.answer_status = 200 AND a.is_now IS DISTINCT FROM 'payment is succeeded'
         WHEN 'cancel_order' THEN a.answer_status = 200 AND a.is_now IS DISTINCT FROM 'order is canceled'
         WHEN 'create_checkout' THEN a.answer_status = 201 AND a.is_now IS DISTINCT FROM 'checkout is completed' -- part: checkouts
             OR a.answer_status >= 400 AND a.is_now IS DISTINCT FROM 'checkout is compensated' -- part: checkouts

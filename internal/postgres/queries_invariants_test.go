@@ -85,6 +85,14 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 			idempotency_keys
 			  key                operation       answer_status  answer_body
 			  another            close_account   404            {"status":"1"}
+			  authorized         create_payment  201            {"status":"authorized"}
+			  authorized_failed  create_payment  201            {"status":"authorized"}
+			  authorized_gone    create_payment  201            {"status":"authorized"}
+			  authorized_none    create_payment  201            {"status":"authorized"}
+			  authorized_paid    create_payment  201            {"status":"authorized"}
+			  captured           capture_payment  200           {"status":"succeeded"}
+			  captured_gone      capture_payment  200           {"status":"succeeded"}
+			  capture_refused    capture_payment  402           {"status":402}
 			  cancel_agrees      cancel_payment  200            {"status":"canceled"}
 			  cancel_late        cancel_payment  200            {"status":"canceled"}
 			  cancel_refused     cancel_payment  409            {"status":409}
@@ -99,6 +107,7 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 			  order_created      create_order    201            {"status":"open"}
 			  paid               create_payment  201            {"status":"succeeded"}
 			  paid_failed        create_payment  201            {"status":"succeeded"}
+			  paid_later         create_payment  201            {"status":"succeeded"}
 			  paid_missing       create_payment  201            {"status":"succeeded"}
 			  problem            create_order    422            {"status":422}
 			  problem_of_none    create_order    422            {}
@@ -108,6 +117,13 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 
 			payments
 			  id                     status
+			  pay_authorized         authorized
+			  pay_authorized_failed  failed
+			  pay_authorized_gone    canceled
+			  pay_authorized_paid    succeeded
+			  pay_captured           succeeded
+			  pay_captured_gone      canceled
+			  pay_capture_refused    authorized
 			  pay_cancel_agrees      canceled
 			  pay_cancel_late        succeeded
 			  pay_cancel_refused     succeeded
@@ -116,6 +132,7 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 			  pay_declined_paid      succeeded
 			  pay_in_progress        processing
 			  pay_paid               succeeded
+			  pay_paid_later         authorized
 			  pay_paid_failed        failed
 
 			payments
@@ -132,8 +149,14 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 			orders
 			  tenant_id  id
 			  acme       pay_order_agrees`, want: `
+			row Subject=acme:eu pay_authorized_failed Detail=create_payment responded 201, body says authorized,
+				payment is failed
+			row Subject=acme:eu pay_authorized_none Detail=create_payment responded 201, body says authorized,
+				nothing exists
 			row Subject=acme:eu pay_cancel_late Detail=cancel_payment responded 200, body says canceled, payment
 				is succeeded
+			row Subject=acme:eu pay_captured_gone Detail=capture_payment responded 200, body says succeeded,
+				payment is canceled
 			row Subject=acme:eu pay_declined_missing Detail=create_payment responded 402, body says 402, nothing
 				exists
 			row Subject=acme:eu pay_declined_paid Detail=create_payment responded 402, body says 402, payment is
@@ -142,6 +165,8 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 				open
 			row Subject=acme:eu pay_paid_failed Detail=create_payment responded 201, body says succeeded,
 				payment is failed
+			row Subject=acme:eu pay_paid_later Detail=create_payment responded 201, body says succeeded,
+				payment is authorized
 			row Subject=acme:eu pay_paid_missing Detail=create_payment responded 201, body says succeeded,
 				nothing exists
 			row Subject=acme:eu pay_problem_of_none Detail=create_order responded 422, body says , nothing

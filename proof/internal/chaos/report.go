@@ -195,7 +195,7 @@ func (r Report) tooLittle(share float64) (list []string) {
 	minimum("responses lost, in percent", percent(history.Unknown), 1)
 	minimum("requests under another's key", r.Outcomes[history.Mismatch.String()], 5*share)
 	minimum("charges", r.Charges, 200*share)
-	minimum("captures", r.Captures, 20*share)
+	minimum("captures", r.Captures, 10*share)
 	minimum("refunds", r.Refunds, 10*share)
 	minimum("checkouts", r.Checkouts, 20*share)
 	minimum("webhooks taken", r.Webhooks, 200*share)
