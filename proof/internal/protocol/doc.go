@@ -45,6 +45,7 @@
 // # What it does not cover
 //
 //   - More than one order, two processes, two clients' keys and three intents; amounts other than half and whole.
+//   - Captures: payments whose money is reserved first. Every payment of the model is automatic.
 //   - Checkouts, disputes, registered operations, operators' repairs, the outbox, the broker and deliveries to
 //     tenants.
 //   - The search for an intent in parts: it is one step, and a backup is never made in the middle of it
