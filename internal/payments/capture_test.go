@@ -140,6 +140,34 @@ func TestCapture(t *testing.T) {
 		}
 	})
 
+	t.Run("IsAuthorizedAfterALostAnswer", func(t *testing.T) {
+		b := setup(t)
+		for n, op := range []string{"intent.create", "intent.confirm"} {
+			key := fmt.Sprintf("k%d", n)
+			order := b.api.Order()
+			b.inject(stripesim.Fault{Op: op, Kind: stripesim.Drop})
+			first := b.api.Authorize(key, order, visa)
+			require.Equal(t, http.StatusAccepted, first.Status, first)
+			again := b.api.Authorize(key, order, visa)
+			require.Equal(t, http.StatusCreated, again.Status, again)
+			require.Equal(t, "authorized, authorized", b.status(order, first.ID()))
+			require.Equal(t, http.StatusOK, b.api.Capture("c"+key, first.ID(), 0).Status)
+			b.w.RequireSound()
+		}
+	})
+
+	t.Run("AnotherWayToCaptureIsAnotherIntent", func(t *testing.T) {
+		b := setup(t)
+		order := b.api.Order()
+		b.failed("payment-declined", "declined", order, declining)
+		a := b.api.Authorize("k", order, visa)
+		require.Equal(t, "authorized", a.Get("status"), a)
+		require.Equal(t, http.StatusOK, b.api.CancelPayment("x", a.ID()).Status)
+		b.succeeded("again", order)
+		require.Len(t, b.w.Posts("payment_intents"), 3)
+		b.w.RequireSound()
+	})
+
 	t.Run("StoredErrorLeavesItAuthorized", func(t *testing.T) {
 		b := setup(t)
 		order, payment := b.authorized("k")
