@@ -101,7 +101,10 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 		return s.finishOrder(ctx, c, target)
 	case stripe.IntentSucceeded:
 		answer, err := s.orderPaidFirst(ctx, c, intent, target.LiveStatus)
-		if !errors.Is(err, errPaysNothing) {
+		switch {
+		case errors.Is(err, errCapturedOtherwise):
+			return s.orderWaits(ctx, c, target.Order, err)
+		case !errors.Is(err, errPaysNothing):
 			return answer, err
 		}
 		ref := compare.OrderRef{TenantID: c.TenantID, OrderID: c.ResourceID}
@@ -115,8 +118,14 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 		}
 		return idempotency.Answer{}, ErrPaymentInProgress // as if it had been refused at once, to be retried later
 	}
-	order := s.answers.Object(http.StatusAccepted, "/v1/orders/"+c.ResourceID, orderOf(target.Order))
-	return order, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
+	return s.orderWaits(ctx, c, target.Order, fmt.Errorf("cancel the intent: %w", out.Why()))
+}
+
+func (s cancels) orderWaits(
+	ctx context.Context, c *idempotency.Claim, order db.Order, why error,
+) (idempotency.Answer, error) {
+	pending := s.answers.Object(http.StatusAccepted, "/v1/orders/"+order.ID, orderOf(order))
+	return pending, c.YieldOrPark(ctx, why)
 }
 
 // closesNoMore reports whether an order in this status cannot be canceled any more, or has been.
@@ -219,7 +228,7 @@ func (s cancels) orderPaidFirst(
 			}
 		case err == nil && live.Status == db.PaymentStatusAuthorized: // Others have captured it.
 			_, err = endAuthorization(ctx, q, live, order, intent)
-		case err == nil && !isFor(live, intent):
+		case err == nil && !pays(live, intent):
 			return idempotency.Answer{}, errPaysNothing
 		case err == nil:
 			err = idempotency.Expedite(ctx, q, c.TenantID, live.IdempotencyKey)
@@ -270,13 +279,8 @@ func (s cancels) runPayment(ctx context.Context, c *idempotency.Claim) (idempote
 	switch held := p.CapturingKey != nil && *p.CapturingKey == c.Key; {
 	case p.Status == db.PaymentStatusAuthorized && !held:
 		err := c.Phase(ctx, cancelBegun, func(q *db.Queries) error { return holdAuthorization(ctx, q, p, c.Key, nil) })
-		if errors.Is(err, ErrPaymentInProgress) { // as if it had been refused at once, to be retried later
-			if yielded := c.YieldOrPark(ctx, err); yielded != nil {
-				return idempotency.Answer{}, yielded
-			}
-		}
 		if err != nil {
-			return idempotency.Answer{}, err
+			return idempotency.Answer{}, behindCapture(ctx, c, err)
 		}
 	case p.Status != db.PaymentStatusRequiresAction && p.Status != db.PaymentStatusAuthorized:
 		return s.finishPayment(ctx, c, p.OrderID, stripe.Intent{})
@@ -287,10 +291,31 @@ func (s cancels) runPayment(ctx context.Context, c *idempotency.Claim) (idempote
 	}
 	if intent.Status != stripe.IntentCanceled && intent.Status != stripe.IntentSucceeded {
 		// Unknown, or Stripe allows no cancel in this state, such as processing. Either end is still possible.
-		answer := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, PaymentOf(p))
-		return answer, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
+		return s.paymentWaits(ctx, c, p, fmt.Errorf("cancel the intent: %w", out.Why()))
 	}
-	return s.finishPayment(ctx, c, p.OrderID, intent)
+	answer, err := s.finishPayment(ctx, c, p.OrderID, intent)
+	if errors.Is(err, errCapturedOtherwise) {
+		return s.paymentWaits(ctx, c, p, err)
+	}
+	return answer, err
+}
+
+func (s cancels) paymentWaits(
+	ctx context.Context, c *idempotency.Claim, p db.Payment, why error,
+) (idempotency.Answer, error) {
+	pending := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, PaymentOf(p))
+	return pending, c.YieldOrPark(ctx, why)
+}
+
+// behindCapture gives the claim back if another capture or cancel works on the authorization, which answers as if this
+// cancel had been refused at once, to be retried later. It returns err.
+func behindCapture(ctx context.Context, c *idempotency.Claim, err error) error {
+	if errors.Is(err, ErrCaptureInProgress) {
+		if yielded := c.YieldOrPark(ctx, err); yielded != nil {
+			return yielded
+		}
+	}
+	return err
 }
 
 // finishPayment stores the answer. If the intent could not be canceled, the
@@ -304,6 +329,8 @@ func (s cancels) finishPayment(
 			return idempotency.Answer{}, err
 		}
 		switch {
+		case p.CapturingMinor != nil: // It was authorized meanwhile. The capture that began records how that ends.
+			return idempotency.Answer{}, ErrCaptureInProgress
 		case p.Status == db.PaymentStatusAuthorized:
 			p, err = endAuthorization(ctx, q, p, order, intent)
 		case intent.Status == stripe.IntentCanceled && p.Status == db.PaymentStatusRequiresAction:
@@ -319,5 +346,5 @@ func (s cancels) finishPayment(
 		}
 		return s.answers.Problem(ErrPaymentNotCancelable, c.RequestID), nil
 	})
-	return c.Answer(), err
+	return c.Answer(), behindCapture(ctx, c, err)
 }

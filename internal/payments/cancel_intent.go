@@ -98,5 +98,8 @@ func (s *Service) CancelIntent(
 	if out.Effect == stripe.Unknown && !final {
 		return stripe.Intent{}, out, nil // The cancel may still be under way.
 	}
-	return intent, out, s.calls.RecordAttempt(ctx, c, target, out)
+	if out.Effect == stripe.Done || out.Effect == stripe.Refused { // Make has recorded any other.
+		return intent, out, s.calls.RecordAttempt(ctx, c, target, out)
+	}
+	return intent, out, nil
 }

@@ -44,6 +44,10 @@ var expiredCodes = map[string]bool{
 	"capture_unauthorized_payment": true,
 }
 
+// reasonExpired is Stripe's reason for the cancel of an intent whose authorization has expired. One that is canceled
+// here because of an expiredCode has none at Stripe.
+const reasonExpired = "expired"
+
 // begin claims the key, takes the authorization for this capture and records the call it will make.
 func (s captures) begin(
 	ctx context.Context, r idempotency.Request,
@@ -185,7 +189,10 @@ func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Paymen
 			return s.wait(ctx, c, p, err)
 		case intent.Status == stripe.IntentRequiresCapture && calls.Exhausted(last):
 			return s.refused(ctx, c, p, call, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})
-		case intent.Status != stripe.IntentRequiresCapture:
+		case intent.Status == stripe.IntentCanceled && last.ErrorCode != nil && expiredCodes[*last.ErrorCode]:
+			intent.CanceledReason = reasonExpired // canceled for that, by a run that was interrupted
+		}
+		if intent.Status != stripe.IntentRequiresCapture {
 			return s.settle(ctx, c, p, call, stripe.FromRead(intent))
 		}
 	}
@@ -201,20 +208,22 @@ func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Paymen
 		return s.settle(ctx, c, p, call, out)
 	case out.Effect == stripe.NotExecuted:
 		return s.wait(ctx, c, p, out.Why())
+	case out.Effect == stripe.Done, out.Effect == stripe.Refused: // Neither ends the capture before the intent is read.
+		if err := s.calls.RecordAttempt(ctx, c, call, out); err != nil {
+			return idempotency.Answer{}, err
+		}
 	}
 	intent, err := s.gateway.GetIntent(ctx, c.TenantID, *p.IntentID)
 	if err != nil {
 		return s.wait(ctx, c, p, err)
 	}
 	if intent.Status != stripe.IntentRequiresCapture {
-		read := stripe.FromRead(intent)
-		read.RequestID = out.RequestID
-		return s.settle(ctx, c, p, call, read)
+		return s.settle(ctx, c, p, call, stripe.FromRead(intent))
 	}
 	// Nothing was captured. After a refusal, or when another attempt would only repeat a stored error, nothing will be.
 	switch {
-	case out.Effect == stripe.Refused, out.Effect == stripe.Conflict && attempts.Count == 1,
-		(out.Effect == stripe.Conflict || out.ErrorCached) && attempts.Count > 1, attempts.PastCutoff:
+	case out.Effect == stripe.Refused, out.Effect == stripe.Conflict, out.ErrorCached && attempts.Count > 1:
+		out.RequestID = "" // It is recorded.
 		return s.refused(ctx, c, p, call, out)
 	}
 	return s.wait(ctx, c, p, out.Why())
@@ -245,14 +254,11 @@ func (s captures) refused(
 		case err != nil:
 			return idempotency.Answer{}, err
 		case intent.Status == stripe.IntentCanceled:
-			intent.CanceledReason = "expired"
+			intent.CanceledReason = reasonExpired
 		case intent.Status != stripe.IntentSucceeded:
 			return s.wait(ctx, c, p, canceled.Why())
 		}
 		out.Intent = intent
-	}
-	if out.Effect != stripe.Refused { // Nothing of it is on its way any more.
-		out.Effect = stripe.Refused
 	}
 	return s.finish(ctx, c, p, call, out)
 }
@@ -271,8 +277,9 @@ func (s captures) finish(
 			return idempotency.Answer{}, err
 		}
 		ours := p.Status == db.PaymentStatusSucceeded && *p.CapturedMinor == asked
-		if !ours {
-			out.Effect = stripe.Refused
+		out.Effect = stripe.Refused // Nothing of it is on its way any more.
+		if ours {
+			out.Effect = stripe.Done
 		}
 		if err := calls.RecordEnd(ctx, q, c.TenantID, call, out); err != nil {
 			return idempotency.Answer{}, err

@@ -197,7 +197,7 @@ func (s *Service) settlePaid(
 	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
 ) (idempotency.Answer, error) {
 	intent := out.Intent
-	if !isFor(r.Payment, intent) {
+	if !pays(r.Payment, intent) {
 		return s.otherAmount(ctx, c, r, out)
 	}
 	if intent.RefundedMinor == intent.ReceivedMinor {
@@ -224,6 +224,12 @@ func (s *Service) settlePaid(
 // an intent until it is paid.
 func isFor(p db.Payment, i stripe.Intent) bool {
 	return i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
+}
+
+// pays reports whether what was taken of an intent is what a payment takes: its amount or, of one that is authorized
+// first, a part of it. The capture method of an intent can be changed, too.
+func pays(p db.Payment, i stripe.Intent) bool {
+	return isFor(p, i) && (p.ManualCapture || i.ReceivedMinor == p.AmountMinor)
 }
 
 // otherAmount is for an intent that was paid with another amount than the payment's. The order is not paid with it, and

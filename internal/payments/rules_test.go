@@ -30,6 +30,19 @@ func TestIsFor(t *testing.T) {
 	require.False(t, isFor(p, stripe.Intent{AmountMinor: 1000, Currency: "eur"}))
 }
 
+func TestPays(t *testing.T) {
+	t.Parallel()
+	part := stripe.Intent{AmountMinor: 1000, ReceivedMinor: 400, Currency: "usd"}
+	all := stripe.Intent{AmountMinor: 1000, ReceivedMinor: 1000, Currency: "usd"}
+	atOnce := db.Payment{AmountMinor: 1000, Currency: "usd"}
+	later := db.Payment{AmountMinor: 1000, Currency: "usd", ManualCapture: true}
+	require.True(t, pays(atOnce, all))
+	require.False(t, pays(atOnce, part))
+	require.True(t, pays(later, all))
+	require.True(t, pays(later, part))
+	require.False(t, pays(later, stripe.Intent{AmountMinor: 900, ReceivedMinor: 900, Currency: "usd"}))
+}
+
 // An intent that got further is the better one to continue with.
 func TestProgressRanksIntents(t *testing.T) {
 	t.Parallel()
