@@ -156,7 +156,8 @@ func (s captures) run(ctx context.Context, c *idempotency.Claim) (idempotency.An
 		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", c.ResourceID, err)
 	}
 	if p.CapturingKey == nil || *p.CapturingKey != c.Key {
-		return idempotency.Answer{}, fmt.Errorf("payment %s is not held for this capture", p.ID)
+		// Another process has taken over and ended it, which the lost lease says.
+		return s.wait(ctx, c, p, fmt.Errorf("payment %s is not held for this capture", p.ID))
 	}
 	answer, err := s.capture(ctx, c, p)
 	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {

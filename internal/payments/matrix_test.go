@@ -76,6 +76,8 @@ type outcome struct {
 	problem string // the code of the final answer
 	effects int
 	told    bool // something comes of the first attempt, and Stripe tells of it
+	// ends is how it ends an authorization, and empty if that stays.
+	ends string
 	// before is what somebody has done before the first request.
 	before func(c *cell)
 	// acts is what somebody does meanwhile: the customer, or time.
@@ -275,7 +277,98 @@ func operations() []operation {
 			SELECT string_agg(p.status::text, ' ' ORDER BY p.status::text) FROM payments p WHERE p.order_id = o.id))
 			FROM orders o WHERE o.id = $1`, c.order))
 	}
-	return []operation{payment, refund, cancel, cancelOrder, adoption}
+	return append([]operation{payment, refund, cancel, cancelOrder, adoption}, authorizationEnds()...)
+}
+
+// authorizationEnds are the operations on a payment whose money is reserved.
+func authorizationEnds() []operation {
+	reserves := func(c *cell) {
+		c.order = c.heir.Order()
+		a := c.heir.Authorize("pays-"+c.order, c.order, visa)
+		require.Equal(c, "authorized", a.Get("status"), a)
+		c.payment = a.ID()
+	}
+	intent := func(c *cell) string { return c.w.Text(`SELECT intent_id FROM payments WHERE id = $1`, c.payment) }
+	judge := func(c *cell) {
+		captured, want := 0, "authorized authorized"
+		switch {
+		case c.outcome.name == "captured elsewhere":
+			captured, want = 300, "paid succeeded 300"
+		case c.outcome.ends == "captured":
+			captured, want = 700, "paid succeeded 700"
+		case c.outcome.ends == "expired":
+			want = "open canceled authorization_expired"
+		case c.outcome.ends == "released":
+			want = "open canceled"
+		}
+		require.Equal(c, want, c.w.Text(`SELECT concat_ws(' ', o.status, p.status, p.captured_minor, p.failure_code)
+			FROM payments p JOIN orders o ON o.id = p.order_id WHERE p.id = $1 AND p.capturing_key IS NULL`, c.payment))
+		taken := 0
+		for _, e := range c.w.Sim.Effects() {
+			if e.Kind == stripesim.EffectCharge && e.IntentID == intent(c) {
+				taken += int(e.Amount)
+			}
+		}
+		require.Equal(c, captured, taken, "what was captured at Stripe")
+		require.Equal(c, 1, c.w.Count(`SELECT count(*) FROM outbox_events e WHERE aggregate_id = $1
+			AND version = (SELECT version FROM payments p WHERE p.id = $1)`, c.payment))
+	}
+	capture := operation{
+		name: "capture", key: payments.CapturePayment, op: "intent.capture", method: visa,
+		places: []place{
+			{name: "none"},
+			{name: "capture_recorded", commit: "PaymentCaptureBegin", silent: true},
+			{name: "capture answered"},
+			{name: "cancel answered", only: []string{"lapsed"}},
+			{name: "finished", commit: "KeyFinish"},
+		},
+		outcomes: append([]outcome{
+			{name: "success", means: "Stripe executes the call", final: http.StatusOK, told: true, ends: "captured"},
+			{name: "captured elsewhere", means: "somebody has captured 300 of 1000 in the dashboard",
+				final: http.StatusConflict, problem: "payment-not-capturable", told: true, ends: "captured",
+				before: func(c *cell) { require.NoError(c, c.w.Sim.CaptureInDashboard(intent(c), 300)) }},
+			{name: "canceled elsewhere", means: "somebody has canceled it in the dashboard",
+				final: http.StatusPaymentRequired, problem: "payment-failed", told: true, ends: "released",
+				before: func(c *cell) { require.NoError(c, c.w.Sim.CancelInDashboard(intent(c), "")) }},
+			{name: "lapsed", means: "the network has dropped the authorization; the intent is canceled first",
+				final: http.StatusPaymentRequired, problem: "payment-failed", ends: "expired",
+				before: func(c *cell) { require.NoError(c, c.w.Sim.LapseAuthorization(intent(c), "")) }},
+		}, ending("captured", failures(http.StatusOK, outcome{final: http.StatusPaymentRequired, problem: "payment-failed"}))...),
+		prepare: reserves,
+		send:    func(c *cell, api *world.Local) world.Answer { return api.Capture(c.key, c.payment, 700) },
+		hurries: func(c *cell) string { return c.key },
+		judge:   judge,
+	}
+	release := operation{
+		name: "release", key: payments.CancelPayment, op: "intent.cancel", method: visa,
+		places: []place{
+			{name: "none"},
+			{name: "cancel_begun", commit: "PaymentCaptureBegin", silent: true},
+			{name: "cancel answered"},
+			{name: "finished", commit: "KeyFinish"},
+		},
+		outcomes: append([]outcome{
+			{name: "success", means: "Stripe executes the call", final: http.StatusOK, told: true, ends: "released"},
+			{name: "captured elsewhere", means: "somebody has captured 300 of 1000 in the dashboard",
+				final: http.StatusConflict, problem: "payment-not-cancelable", told: true, ends: "captured",
+				before: func(c *cell) { require.NoError(c, c.w.Sim.CaptureInDashboard(intent(c), 300)) }},
+		}, ending("released", failures(http.StatusOK, outcome{final: http.StatusOK, effects: 1, acts: (*cell).aDayAndAHalf}))...),
+		prepare: reserves,
+		send:    func(c *cell, api *world.Local) world.Answer { return api.CancelPayment(c.key, c.payment) },
+		hurries: func(c *cell) string { return c.key },
+		judge:   judge,
+	}
+	return []operation{capture, release}
+}
+
+// ending says how the authorization ends with each outcome that has an effect.
+func ending(how string, all []outcome) []outcome {
+	for i := range all {
+		if all[i].effects > 0 {
+			all[i].ends = how
+		}
+	}
+	return all
 }
 
 func TestCrashMatrix(t *testing.T) {
@@ -396,6 +489,11 @@ func (g seamAtStripe) CreateIntent(ctx context.Context, c stripe.Call, i stripe.
 func (g seamAtStripe) ConfirmIntent(ctx context.Context, c stripe.Call, id, method string) stripe.Outcome {
 	defer g.seam.at("confirm answered")
 	return g.Gateway.ConfirmIntent(ctx, c, id, method)
+}
+
+func (g seamAtStripe) CaptureIntent(ctx context.Context, c stripe.Call, id string, amountMinor int64) stripe.Outcome {
+	defer g.seam.at("capture answered")
+	return g.Gateway.CaptureIntent(ctx, c, id, amountMinor)
 }
 
 func (g seamAtStripe) CancelIntent(ctx context.Context, c stripe.Call, id string) stripe.Outcome {
