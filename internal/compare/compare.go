@@ -106,7 +106,7 @@ type Order struct {
 // Payment is a payment's row.
 type Payment struct {
 	db.Payment
-	InProgress bool          // its key is unfinished and not parked
+	InProgress bool          // its key, or that of its capture or cancel, is unfinished and not parked
 	Idle       time.Duration // since its status last changed
 }
 
@@ -193,8 +193,8 @@ func Intent(i stripe.Intent, o *Order) Difference {
 	return Difference{Result: Agrees}
 }
 
-// authorizedIntent compares the intent of an authorized payment. While a capture or cancel of it is in progress, that
-// finds out how it ended.
+// authorizedIntent compares the intent of an authorized payment. While a capture or cancel of it, or of its order, is in
+// progress, that finds out how it ended.
 func authorizedIntent(i stripe.Intent, o *Order, held *Payment) Difference {
 	differs := func(kind db.DiscrepancyKind, drift int64, detail string) Difference {
 		d := intentDiscrepancy(i, o, kind, drift, detail)
@@ -214,9 +214,17 @@ func authorizedIntent(i stripe.Intent, o *Order, held *Payment) Difference {
 		return Difference{Result: Agrees}
 	}
 	d := differs(db.DiscrepancyKindStatusMismatch, i.ReceivedMinor, "authorized here, and "+string(i.Status)+" at Stripe")
-	d.Result = StatusChanged
-	if held.CapturingKey != nil {
-		d.Key = *held.CapturingKey
+	inProgress := o.HolderInProgress
+	if d.Key = o.HolderKey; held.CapturingKey != nil {
+		d.Key, inProgress = *held.CapturingKey, held.InProgress
+	}
+	switch {
+	case d.Key == "":
+		d.Result = StatusChanged
+	case inProgress:
+		d.Result = InProgress
+	default:
+		d.Discrepancy.Detail += ", and the key of its capture or cancel is parked"
 	}
 	return d
 }
@@ -252,6 +260,8 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 	}
 	live, paid := o.Live(), o.Paid()
 	switch {
+	case i.ReleasesIncluded: // It is read on its own before anything follows from that.
+		return unmatched("captured in part at Stripe, and a list does not say what was given back of it")
 	case live != nil && live.Uses(i.ID) && net != 0 && (i.AmountMinor != live.AmountMinor || i.Currency != live.Currency):
 		d := intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, net, fmt.Sprintf(
 			"the payment is for %d %s, and %d %s was paid", live.AmountMinor, live.Currency, i.ReceivedMinor, i.Currency))

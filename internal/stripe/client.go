@@ -167,7 +167,6 @@ func (s *Client) GetIntent(ctx context.Context, tenantID, intentID string) (Inte
 
 func (s *Client) getIntent(ctx context.Context, tenantID, intentID string) (Intent, error) {
 	var intent Intent
-	var charge *stripego.Charge
 	err := s.get(ctx, tenantID, OpGetIntent, func(p stripego.Params) error {
 		pi, err := s.api.PaymentIntents.Get(intentID, &stripego.PaymentIntentParams{
 			Params: p, Expand: stripego.StringSlice([]string{"latest_charge"}),
@@ -176,11 +175,12 @@ func (s *Client) getIntent(ctx context.Context, tenantID, intentID string) (Inte
 			err = errAnotherObject
 		}
 		if err == nil {
-			intent, charge = intentOf(pi), pi.LatestCharge
+			intent = intentOf(pi)
 		}
 		return err
 	})
-	if err == nil && mayHaveReleased(charge) {
+	if err == nil && intent.ReleasesIncluded {
+		intent.ReleasesIncluded = false
 		intent.RefundedMinor, err = s.refundedOf(ctx, tenantID, intentID)
 	}
 	return intent, err
@@ -232,7 +232,9 @@ func (s *Client) ListRefunds(ctx context.Context, w Window) (Page[Refund], error
 		return page, err
 	}
 	for n, refund := range raw {
-		if page.Objects[n].Released, err = s.isRelease(ctx, w.TenantID, refund, true); err != nil {
+		if page.Objects[n].Released, err = s.isRelease(ctx, w.TenantID, refund, func() (bool, error) {
+			return s.oldestOfCharge(ctx, w.TenantID, refund)
+		}); err != nil {
 			return page, err
 		}
 	}
@@ -353,7 +355,7 @@ func (s *Client) RefundsOf(ctx context.Context, tenantID, intentID string) ([]Re
 	}
 	var list []Refund
 	for n, refund := range raw {
-		released, err := s.isRelease(ctx, tenantID, refund, isOldestOfCharge(raw, n))
+		released, err := s.isRelease(ctx, tenantID, refund, func() (bool, error) { return isOldestOfCharge(raw, n), nil })
 		if err != nil {
 			return nil, err
 		}
@@ -560,6 +562,7 @@ func intentOf(pi *stripego.PaymentIntent) Intent {
 		if pi.LatestCharge.Captured { // What was only authorized may be released, and is never given back.
 			i.RefundedMinor = pi.LatestCharge.AmountRefunded
 		}
+		i.ReleasesIncluded = mayHaveReleased(pi.LatestCharge)
 		i.CaptureBefore = captureBefore(pi.LatestCharge)
 		i.Charged, i.Disputed = chargedOrder(pi.LatestCharge), pi.LatestCharge.Disputed
 	}

@@ -47,16 +47,18 @@ func mayHaveReleased(c *stripego.Charge) bool {
 	return c != nil && c.Captured && c.AmountRefunded > 0 && releasedMinor(c) > 0
 }
 
-// isRelease reports whether a refund, whose charge is expanded, is what Stripe released of an authorization. oldest: none
-// of the charge's refunds is known to be older, as none is than a release.
-func (s *Client) isRelease(ctx context.Context, tenantID string, r *stripego.Refund, oldest bool) (bool, error) {
+// isRelease reports whether a refund, whose charge is expanded, is what Stripe released of an authorization. oldest says
+// whether it is the oldest of its charge, as a release always is.
+func (s *Client) isRelease(
+	ctx context.Context, tenantID string, r *stripego.Refund, oldest func() (bool, error),
+) (bool, error) {
 	released := releasedMinor(r.Charge)
 	switch {
 	case released == 0:
 		return false, nil
 	case !r.Charge.Captured: // Stripe refunds nothing else of it.
 		return true, nil
-	case r.Amount != released, len(r.Metadata) > 0, r.Status != stripego.RefundStatusSucceeded, !oldest:
+	case r.Amount != released, len(r.Metadata) > 0, r.Reason != "", r.Status != stripego.RefundStatusSucceeded:
 		return false, nil
 	}
 	// Somebody may have given back as much as was released. The movement of the balance tells the two apart, if the key
@@ -78,15 +80,32 @@ func (s *Client) isRelease(ctx context.Context, tenantID string, r *stripego.Ref
 	if err != nil && !errors.Is(err, ErrNotShown) && !errors.Is(err, ErrNoSuchObject) {
 		return false, err
 	}
-	return category == "" || category == categoryRelease, nil
+	if category != "" {
+		return category == categoryRelease, nil
+	}
+	return oldest()
 }
 
-// isOldestOfCharge reports whether the nth refund of a list is the oldest of its charge.
+// isOldestOfCharge reports whether the nth refund of a list, which has the newest first, is the oldest of its charge.
 func isOldestOfCharge(list []*stripego.Refund, n int) bool {
-	return !slices.ContainsFunc(list, func(r *stripego.Refund) bool {
-		return r.Charge != nil && list[n].Charge != nil && r.Charge.ID == list[n].Charge.ID &&
-			r.Created < list[n].Created
+	return !slices.ContainsFunc(list[n+1:], func(r *stripego.Refund) bool {
+		return r.Charge != nil && list[n].Charge != nil && r.Charge.ID == list[n].Charge.ID
 	})
+}
+
+// oldestOfCharge is isOldestOfCharge for a refund of another list.
+func (s *Client) oldestOfCharge(ctx context.Context, tenantID string, refund *stripego.Refund) (bool, error) {
+	last := ""
+	err := s.get(ctx, tenantID, OpListRefunds, func(p stripego.Params) error {
+		params := &stripego.RefundListParams{Charge: stripego.String(refund.Charge.ID)}
+		params.Context, params.Limit = p.Context, stripego.Int64(100)
+		refunds := s.api.Refunds.List(params)
+		for refunds.Next() {
+			last = refunds.Refund().ID
+		}
+		return refunds.Err()
+	})
+	return last == refund.ID, err
 }
 
 // refundedOf is how much was given back of an intent, without what was released.

@@ -74,9 +74,10 @@ type Intent struct {
 	// payment. What another operation makes is compared by that operation's own rules.
 	Operation string
 	// RefundedMinor is what was given back of what was captured. In a list or a response it may include what was released
-	// of an authorization; an intent that was read on its own says it without that.
-	RefundedMinor int64
-	Disputed      bool // the charge is or was disputed
+	// of an authorization, as ReleasesIncluded says; an intent that was read on its own says it without that.
+	RefundedMinor    int64
+	ReleasesIncluded bool
+	Disputed         bool // the charge is or was disputed
 	// LostMinor is what lost disputes have taken. It is not read with the intent: payments.Service.WithLost adds it.
 	LostMinor      int64
 	CreatedAt      time.Time
