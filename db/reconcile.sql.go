@@ -515,7 +515,7 @@ const ReconcilePayments = `-- name: ReconcilePayments :many
 SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS idle_seconds,
     EXISTS (
         SELECT FROM idempotency_keys k
-        WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
+        WHERE k.tenant_id = p.tenant_id AND k.key = coalesce(p.capturing_key, p.idempotency_key)
           AND coalesce(k.finished_at, k.parked_at) IS NULL) AS in_progress
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
 JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
@@ -533,7 +533,8 @@ type ReconcilePaymentsRow struct {
 	InProgress  bool
 }
 
-// in_progress: the payment's key is unfinished and not parked. idle_seconds: since its status last changed.
+// in_progress: the payment's key is unfinished and not parked, or that of the capture or cancel that works on its
+// authorization. idle_seconds: since its status last changed.
 func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsParams) ([]ReconcilePaymentsRow, error) {
 	rows, err := q.db.Query(ctx, ReconcilePayments, arg.TenantIds, arg.OrderIds)
 	if err != nil {

@@ -27,11 +27,12 @@ FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]
 JOIN orders o ON o.tenant_id = named.tenant_id AND o.id = named.id;
 
 -- name: ReconcilePayments :many
--- in_progress: the payment's key is unfinished and not parked. idle_seconds: since its status last changed.
+-- in_progress: the payment's key is unfinished and not parked, or that of the capture or cancel that works on its
+-- authorization. idle_seconds: since its status last changed.
 SELECT sqlc.embed(p), extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS idle_seconds,
     EXISTS (
         SELECT FROM idempotency_keys k
-        WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
+        WHERE k.tenant_id = p.tenant_id AND k.key = coalesce(p.capturing_key, p.idempotency_key)
           AND coalesce(k.finished_at, k.parked_at) IS NULL) AS in_progress
 FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS id) named
 JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id

@@ -1,6 +1,7 @@
 package payments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,10 +156,7 @@ func endAuthorization(
 		settle.ChargeID = postgres.Nullable(i.ChargeID)
 	case stripe.IntentCanceled:
 		settle.Status, settle.IntentClosed = db.PaymentStatusCanceled, true
-		if i.Expired() {
-			settle.FailureCode = new(authorizationExpired)
-			settle.FailureMessage = new("The authorization expired before it was captured. Nothing was taken.")
-		}
+		settle.FailureCode, settle.FailureMessage = expiry(i)
 	default:
 		return p, nil
 	}
@@ -169,18 +167,33 @@ func endAuthorization(
 	return p, Advanced(ctx, q, p, order)
 }
 
+// expiry is what a canceled payment says if its authorization expired; nil if it was canceled.
+func expiry(i stripe.Intent) (code, message *string) {
+	if !i.Expired() {
+		return nil, nil
+	}
+	return new(authorizationExpired), new("The authorization expired before it was captured. Nothing was taken.")
+}
+
 // authorizationExpired is the failure code of a payment whose authorization expired.
 const authorizationExpired = "authorization_expired"
 
 // authorizationSeen applies what Stripe shows of the intent of an authorized payment, in q's transaction. A capture or
 // cancel of ours in progress is expedited: it reads the intent itself.
 func authorizationSeen(ctx context.Context, q *db.Queries, seen db.Payment, i stripe.Intent) error {
+	known, err := q.OrderGet(ctx, db.OrderGetParams{TenantID: seen.TenantID, ID: seen.OrderID})
+	if err != nil {
+		return fmt.Errorf("read order %s: %w", seen.OrderID, err)
+	}
+	if holder := cmp.Or(seen.CapturingKey, known.CancelingKey); holder != nil { // Not while the order is locked.
+		return idempotency.ExpediteHolder(ctx, q, seen.TenantID, *holder)
+	}
 	p, order, err := lockAuthorized(ctx, q, seen.TenantID, seen.OrderID, seen.ID)
-	switch {
-	case err != nil || p.Status != db.PaymentStatusAuthorized:
+	if err != nil || p.Status != db.PaymentStatusAuthorized {
 		return err
-	case p.CapturingKey != nil:
-		return idempotency.ExpediteHolder(ctx, q, p.TenantID, *p.CapturingKey)
+	}
+	if holder := cmp.Or(p.CapturingKey, order.CancelingKey); holder != nil { // It has just begun.
+		return idempotency.Expedite(ctx, q, p.TenantID, *holder)
 	}
 	_, err = endAuthorization(ctx, q, p, order, i)
 	return err

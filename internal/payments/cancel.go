@@ -88,7 +88,7 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 		return idempotency.Answer{}, fmt.Errorf("read order %s: %w", c.ResourceID, err)
 	}
 	if closesNoMore(target.Order.Status) || target.IntentClosed || target.IntentID == "" {
-		return s.finishOrder(ctx, c, target)
+		return s.finishOrder(ctx, c, target, stripe.Intent{})
 	}
 	intent, out, err := s.CancelIntent(ctx, c, db.Payment{
 		TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber, IntentID: &target.IntentID,
@@ -98,7 +98,7 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	}
 	switch intent.Status {
 	case stripe.IntentCanceled:
-		return s.finishOrder(ctx, c, target)
+		return s.finishOrder(ctx, c, target, intent)
 	case stripe.IntentSucceeded:
 		answer, err := s.orderPaidFirst(ctx, c, intent, target.LiveStatus)
 		switch {
@@ -111,7 +111,7 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 		if err := s.intentSpent(ctx, ref, intent.ID); err != nil {
 			return idempotency.Answer{}, err
 		}
-		return s.finishOrder(ctx, c, target)
+		return s.finishOrder(ctx, c, target, intent)
 	case stripe.IntentProcessing:
 		if err := c.YieldOrPark(ctx, errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err
@@ -138,7 +138,7 @@ func closesNoMore(status db.OrderStatus) bool {
 var errPaysNothing = errors.New("the PaymentIntent was paid and does not pay the order")
 
 func (s cancels) finishOrder(
-	ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow,
+	ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow, intent stripe.Intent,
 ) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: c.ResourceID})
@@ -150,7 +150,7 @@ func (s cancels) finishOrder(
 		case closesNoMore(order.Status):
 			return s.answers.Problem(ErrOrderNotCancelable, c.RequestID), nil
 		}
-		if err := s.cancelLivePayment(ctx, q, c.TenantID, c.ResourceID); err != nil {
+		if err := s.cancelLivePayment(ctx, q, c.TenantID, c.ResourceID, intent); err != nil {
 			return idempotency.Answer{}, err
 		}
 		if err := q.PaymentIntentClose(ctx, db.PaymentIntentCloseParams{
@@ -170,7 +170,9 @@ func (s cancels) finishOrder(
 
 // cancelLivePayment cancels the payment that was waiting for its customer, or was authorized, when the intent was
 // canceled, and has the payment's own key finished.
-func (s cancels) cancelLivePayment(ctx context.Context, q *db.Queries, tenantID, orderID string) error {
+func (s cancels) cancelLivePayment(
+	ctx context.Context, q *db.Queries, tenantID, orderID string, intent stripe.Intent,
+) error {
 	live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: tenantID, OrderID: orderID})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return nil
@@ -178,14 +180,20 @@ func (s cancels) cancelLivePayment(ctx context.Context, q *db.Queries, tenantID,
 	if err != nil {
 		return fmt.Errorf("read the live payment of order %s: %w", orderID, err)
 	}
-	_, err = s.cancelWaiting(ctx, q, live)
+	_, err = s.cancelWaiting(ctx, q, live, intent)
 	return err
 }
 
-func (s cancels) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment) (db.Payment, error) {
-	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
+func (s cancels) cancelWaiting(
+	ctx context.Context, q *db.Queries, p db.Payment, intent stripe.Intent,
+) (db.Payment, error) {
+	settle := db.PaymentSettleParams{
 		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusCanceled, IntentClosed: true,
-	})
+	}
+	if p.Status == db.PaymentStatusAuthorized {
+		settle.FailureCode, settle.FailureMessage = expiry(intent)
+	}
+	p, err := q.PaymentSettle(ctx, settle)
 	if err != nil {
 		return p, fmt.Errorf("cancel payment %s: %w", p.ID, err)
 	}
@@ -334,7 +342,7 @@ func (s cancels) finishPayment(
 		case p.Status == db.PaymentStatusAuthorized:
 			p, err = endAuthorization(ctx, q, p, order, intent)
 		case intent.Status == stripe.IntentCanceled && p.Status == db.PaymentStatusRequiresAction:
-			p, err = s.cancelWaiting(ctx, q, p)
+			p, err = s.cancelWaiting(ctx, q, p, intent)
 		default:
 			err = idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 		}

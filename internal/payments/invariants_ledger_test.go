@@ -14,7 +14,8 @@ func init() {
 		SELECT e.tenant_id, e.aggregate_id || '-' || e.version, l.line, CASE WHEN l.line = 1 THEN 'stripe'
 		WHEN e.type LIKE 'refund%' THEN 'refunds' ELSE 'sales' END,
 			CASE WHEN (l.line = 1) = (e.type LIKE 'refund%') THEN -1
-			ELSE 1 END * coalesce((SELECT amount_minor FROM payments p WHERE p.id = e.aggregate_id),
+			ELSE 1 END * coalesce((SELECT coalesce(captured_minor, amount_minor) FROM payments p
+				WHERE p.id = e.aggregate_id),
 				(SELECT amount_minor FROM refunds r WHERE r.id = e.aggregate_id)), 'usd', e.aggregate_id
 		FROM outbox_events e, generate_series(1, 2) AS l(line) WHERE e.type IN ('payment.succeeded', 'refund.succeeded')`)
 	}, cases: []brokenPromise{
@@ -23,6 +24,8 @@ func init() {
 		{"I7c", "AnEventThatTheBrokerLost",
 			"UPDATE outbox_events SET published_at = " + anHourAgo + "; DELETE FROM inbox_events"},
 		{"I8a", "OneEntryTooFew", "DELETE FROM ledger_entries WHERE account = 'sales'"},
+		{"I8b", "AllThatWasAuthorizedIsBooked", "UPDATE ledger_entries SET amount_minor = sign(amount_minor) * 1000 WHERE " +
+			"resource_id = (SELECT id FROM payments WHERE captured_minor = 400)"},
 		{"I8b", "TooMuchIsBooked", "UPDATE ledger_entries SET amount_minor = amount_minor * 2"},
 	}})
 }

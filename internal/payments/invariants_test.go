@@ -42,6 +42,9 @@ func TestInvariants(t *testing.T) {
 	require.Equal(t, http.StatusPaymentRequired,
 		b.API.Pay("declined", b.API.Order(), "pm_card_visa_chargeDeclined").Status)
 	require.Equal(t, http.StatusAccepted, b.API.Pay("waits", b.API.Order(), "pm_card_threeDSecure2Required").Status)
+	require.Equal(t, http.StatusCreated, b.API.Authorize("reserved", b.API.Order(), "pm_card_visa").Status)
+	captured := b.API.Authorize("captured", b.API.Order(), "pm_card_visa")
+	require.Equal(t, http.StatusOK, b.API.Capture("capture", captured.ID(), 400).Status)
 	for _, part := range invariantParts {
 		part.fill(b)
 	}
@@ -130,6 +133,27 @@ func TestInvariants(t *testing.T) {
 			"UPDATE stripe_calls SET outcome = 'unknown' WHERE outcome = 'refused'"},
 		{"I25", "ASecretThatOutlivesItsPayment",
 			"UPDATE payments SET status = 'canceled', next_action = NULL WHERE status = 'requires_action'"},
+		{"I2", "AnAuthorizationThatFailed", "UPDATE payments SET status = 'failed' WHERE idempotency_key = 'reserved'"},
+		{"I2b", "AnAuthorizationThatFailed", "UPDATE payments SET status = 'failed' WHERE idempotency_key = 'reserved'"},
+		{"I2b", "ACaptureThatTookNothing", "UPDATE payments SET status = 'canceled' WHERE idempotency_key = 'captured'"},
+		{"I2b", "ASuccessThatIsAuthorizedAgain", "UPDATE payments SET status = 'authorized' WHERE id = " + paidPayment},
+		{"I6c", "AnAuthorizationWhoseEventsSayPaid", "UPDATE outbox_events SET type = 'payment.succeeded' WHERE version = " +
+			"2 AND aggregate_id = (SELECT id FROM payments WHERE idempotency_key = 'reserved')"},
+		{"I8c", "AnOrderSaysThatMoreWasCaptured",
+			"UPDATE orders SET captured_minor = 1000 WHERE captured_minor = 400"},
+		{"I8c", "APaymentSaysThatMoreWasCaptured",
+			"UPDATE payments SET captured_minor = 1000 WHERE idempotency_key = 'captured'"},
+		{"I8d", "MoreThanWasCaptured", "UPDATE payments SET amount_refunded_minor = 401, amount_refunding_minor = 401 " +
+			"WHERE idempotency_key = 'captured'"},
+		{"I11", "ACaptureThatWasReleased", "UPDATE outbox_events SET type = 'payment.canceled' WHERE type = " +
+			"'payment.authorized' AND aggregate_id = (SELECT id FROM payments WHERE idempotency_key = 'captured')"},
+		{"I26", "AnAuthorizationOfAnOpenOrder", "UPDATE orders SET status = 'open' WHERE status = 'authorized'"},
+		{"I26", "AnAuthorizedOrderWithoutPayment",
+			"UPDATE payments SET status = 'canceled' WHERE idempotency_key = 'reserved'"},
+		{"I26", "ACaptureWhoseKeyHasEnded",
+			"UPDATE payments SET capturing_key = 'capture' WHERE idempotency_key = 'reserved'"},
+		{"I26", "AnAuthorizationThatOutlivesItsTime", "UPDATE payments SET capture_before = now() - interval '2 days' " +
+			"WHERE idempotency_key = 'reserved'"},
 		{"I28", "AnAutomaticRefundThatIsForgotten", "UPDATE refunds SET origin = 'automatic', status = 'failed'"},
 		{"I28", "WhatIsOwedIsNotTried", "INSERT INTO refunds_owed (tenant_id, payment_id, order_id, currency, " +
 			"last_refund_id, last_error, next_attempt_at) SELECT tenant_id, payment_id, order_id, currency, id, '', " +

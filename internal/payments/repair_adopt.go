@@ -159,7 +159,9 @@ func (s Repairs) AdoptDisputed(ctx context.Context, i stripe.Intent) (pending bo
 		return true, err
 	case compare.Differs:
 		return d.Key != "", nil // The payment, cancel or checkout of a parked key may still need it.
-	case compare.Agrees, compare.InProgress, compare.StatusChanged, compare.Abandoned, compare.Unregistered:
+	case compare.StatusChanged: // It was captured by others, and the dispute is the first that is heard of that.
+		return true, s.AuthorizationEnded(ctx, i)
+	case compare.Agrees, compare.InProgress, compare.Abandoned, compare.Unregistered:
 	}
 	return true, nil
 }

@@ -276,6 +276,15 @@ func (s webhooks) applyRefundsSeen(ctx context.Context, q *db.Queries, seen webh
 		return nil
 	}
 	ref := compare.OrderRef{TenantID: seen.intent.TenantID, OrderID: seen.intent.OrderID}
+	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		TenantID: ref.TenantID, OrderID: ref.OrderID, IntentID: &seen.intent.ID,
+	})
+	if err == nil && p.Status == db.PaymentStatusAuthorized { // Ours in progress records the capture. Kept, and tried again.
+		return fmt.Errorf("payment %s is %s here, and refunded at Stripe", p.ID, p.Status)
+	}
+	if err != nil && !errors.Is(err, postgres.ErrNoRows) {
+		return fmt.Errorf("find the payment of %s: %w", seen.intent.ID, err)
+	}
 	// part: operator {
 	if err := s.expediteOrphanRefunds(ctx, q, seen); err != nil {
 		return err

@@ -85,6 +85,7 @@ var paymentInvariants = []invariant{
 	{"I15", "received webhooks are applied", offenders((*db.Queries).InvariantWebhookIsApplied)},
 	{"I17", "the reaper deletes no unfinished key", offenders((*db.Queries).InvariantKeyIsRetained)},
 	{"I25", "a client secret ends with its payment", offenders((*db.Queries).InvariantSecretEndsWithItsPayment)},
+	{"I26", "an authorization has one end", offenders((*db.Queries).InvariantAuthorizationHasOneEnd)},
 	{"I28", "what must be refunded is refunded, owed or settled", offenders((*db.Queries).InvariantOwedIsNotForgotten)},
 }
 
