@@ -148,7 +148,7 @@ func TestRefundWithAReasonIsNoRelease(t *testing.T) {
 	}))
 	for n, p := range []*stripego.RefundParams{
 		{Reason: stripego.String("requested_by_customer")},
-		{Params: stripego.Params{Metadata: map[string]string{"rma": "7"}}},
+		{Metadata: map[string]string{"rma": "7"}},
 	} {
 		i := b.authorized()
 		require.NoError(t, b.sim.CaptureInDashboard(i.ID, 700))
