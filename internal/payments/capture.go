@@ -190,10 +190,10 @@ func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Paymen
 			return s.wait(ctx, c, p, err)
 		case intent.Status == stripe.IntentRequiresCapture && calls.Exhausted(last):
 			return s.refused(ctx, c, p, call, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})
-		case intent.Status == stripe.IntentCanceled && last.ErrorCode != nil && expiredCodes[*last.ErrorCode]:
-			intent.CanceledReason = reasonExpired // canceled for that, by a run that was interrupted
-		}
-		if intent.Status != stripe.IntentRequiresCapture {
+		case intent.Status != stripe.IntentRequiresCapture:
+			if last.ErrorCode != nil && expiredCodes[*last.ErrorCode] {
+				intent.CanceledReason = reasonExpired // if it is canceled, then for that, by a run that was interrupted
+			}
 			return s.settle(ctx, c, p, call, stripe.FromRead(intent))
 		}
 	}
@@ -234,11 +234,8 @@ func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Paymen
 func (s captures) settle(
 	ctx context.Context, c *idempotency.Claim, p db.Payment, call calls.Call, out stripe.Outcome,
 ) (idempotency.Answer, error) {
-	switch out.Intent.Status {
-	case stripe.IntentSucceeded, stripe.IntentCanceled:
+	if out.Intent.Status == stripe.IntentSucceeded || out.Intent.Status == stripe.IntentCanceled {
 		return s.finish(ctx, c, p, call, out)
-	case stripe.IntentProcessing, stripe.IntentRequiresAction, stripe.IntentRequiresCapture,
-		stripe.IntentRequiresConfirmation, stripe.IntentRequiresPaymentMethod:
 	}
 	return s.wait(ctx, c, p, fmt.Errorf("the PaymentIntent is %s", out.Intent.Status))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,15 +91,29 @@ func TestDatabaseAwayFromUnfinishedWork(t *testing.T) {
 		w.RequireSound()
 	})
 
-	for name, path := range map[string]string{"CancelOfAPayment": "/v1/payments/%s/cancel",
-		"CancelOfAnOrder": "/v1/orders/%s/cancel"} {
+	for name, c := range map[string]struct {
+		path, point string
+		authorized  bool
+	}{
+		"CancelOfAPayment": {"/v1/payments/%s/cancel", "cancel_begun", false},
+		"CancelOfAnOrder":  {"/v1/orders/%s/cancel", "cancel_begun", false},
+		"Release":          {"/v1/payments/%s/cancel", "cancel_begun", true},
+		"ReleaseOfAnOrder": {"/v1/orders/%s/cancel", "cancel_begun", true},
+		"Capture":          {"/v1/payments/%s/capture", "capture_recorded", true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, api, away := begun(t, "cancel_begun")
+			path := c.path
+			w, api, away := begun(t, c.point)
 			order := api.Order()
-			payment := api.Pay("k", order, careful)
+			var payment world.Answer
+			if c.authorized {
+				payment = api.Authorize("k", order, visa)
+			} else {
+				payment = api.Pay("k", order, careful)
+			}
 			id := payment.ID()
-			if name == "CancelOfAnOrder" {
+			if strings.Contains(path, "orders") {
 				id = order
 			}
 			away(true)
