@@ -63,6 +63,33 @@ func payment(number int32, status db.PaymentStatus, intent string, more ...func(
 	}
 }
 
+// authorized is a payment of 1000 whose money is reserved.
+func authorized(more ...func(*compare.Payment)) change {
+	return func(o *compare.Order) {
+		o.Row.Status = db.OrderStatusAuthorized
+		payment(1, db.PaymentStatusAuthorized, thisOne, append(more, manual)...)(o)
+	}
+}
+
+func manual(p *compare.Payment) { p.ManualCapture = true }
+
+func capturing(p *compare.Payment) { p.CapturingKey = new("capture") }
+
+func captured(minor int64) func(*compare.Payment) {
+	return func(p *compare.Payment) { p.ManualCapture, p.CapturedMinor = true, &minor }
+}
+
+// partly is an intent of which so much was captured.
+func partly(minor int64) func(*stripe.Intent) {
+	return func(i *stripe.Intent) { i.ManualCapture, i.ReceivedMinor = true, minor }
+}
+
+func listed(minor int64) func(*stripe.Intent) {
+	return func(i *stripe.Intent) { i.RefundedMinor, i.ReleasesIncluded = minor, true }
+}
+
+func closedIntent(p *compare.Payment) { p.IntentClosed = true }
+
 func inProgress(p *compare.Payment) { p.InProgress = true }
 
 func idle(d time.Duration) func(*compare.Payment) { return func(p *compare.Payment) { p.Idle = d } }
@@ -326,6 +353,107 @@ func TestIntent(t *testing.T) {
 
 // TestDifferenceOfNoPayment: the reader looks for the object's payment in another order only if this one has none, and
 // whether all was given back, by refunds or by a dispute.
+// TestAuthorizedIntent has a row for each condition about an authorization: one that a payment has, one that no payment
+// has, and one that was captured in part.
+func TestAuthorizedIntent(t *testing.T) {
+	t.Parallel()
+	agrees := want{result: compare.Agrees}
+	changed := func(drift int64, detail string) want {
+		return want{result: compare.StatusChanged, kind: statusMismatch, drift: drift, detail: detail, payment: paymentID}
+	}
+	requiresCapture := status(stripe.IntentRequiresCapture)
+	const capturedThere = "authorized here, and succeeded at Stripe"
+	const parked = ", and the key of its capture or cancel is parked"
+	adopts := want{result: compare.Adoptable, kind: unmatchedAtStripe, detail: "authorized at Stripe, and no payment here"}
+	paidThere := func(drift int64) want {
+		return want{result: compare.Adoptable, kind: unmatchedAtStripe, drift: drift,
+			detail: "paid at Stripe, and no payment here"}
+	}
+	for _, c := range []struct {
+		name   string
+		intent stripe.Intent
+		order  *compare.Order
+		want   want
+	}{
+		{"HeldHereAndThere", intentWith(requiresCapture), orderWith(authorized()), agrees},
+		{"CaptureIsProcessing", intentWith(status(stripe.IntentProcessing)), orderWith(authorized()), agrees},
+		{"Captured", intentWith(), orderWith(authorized()), changed(1000, capturedThere)},
+		{"CapturedInPart", intentWith(partly(400)), orderWith(authorized()), changed(400, capturedThere)},
+		{"Canceled", intentWith(status(stripe.IntentCanceled)), orderWith(authorized()),
+			changed(0, "authorized here, and canceled at Stripe")},
+		{"Missing", intentWith(status("")), orderWith(authorized()), want{result: compare.Differs, kind: missingAtStripe,
+			detail: "authorized here, and does not exist at Stripe", payment: paymentID}},
+		{"CapturedMoreThanAuthorized", intentWith(received(1001)), orderWith(authorized()), want{
+			result: compare.Differs, kind: amountMismatch, drift: 1001, payment: paymentID,
+			detail: "1000 usd authorized, and 1001 usd captured"}},
+		{"CapturedNothing", intentWith(received(0)), orderWith(authorized()), want{result: compare.Differs,
+			kind: amountMismatch, payment: paymentID, detail: "1000 usd authorized, and 0 usd captured"}},
+		{"CapturedInAnotherCurrency", intentWith(currency("eur")), orderWith(authorized()), want{result: compare.Differs,
+			kind: amountMismatch, drift: 1000, payment: paymentID, detail: "1000 usd authorized, and 1000 eur captured"}},
+		{"CapturedWhileACaptureIsInProgress", intentWith(), orderWith(authorized(capturing, inProgress)),
+			want{result: compare.InProgress, key: "capture"}},
+		{"CapturedWhileItsCaptureIsParked", intentWith(), orderWith(authorized(capturing)), want{
+			result: compare.Differs, kind: statusMismatch, drift: 1000, key: "capture", payment: paymentID,
+			detail: capturedThere + parked}},
+		{"CapturedWhileItsOrderIsCanceled", intentWith(), orderWith(authorized(), beingCanceled, held),
+			want{result: compare.InProgress, key: "holder"}},
+		{"CapturedWhileTheCancelOfItsOrderIsParked", intentWith(), orderWith(authorized(), beingCanceled, hanging), want{
+			result: compare.Differs, kind: statusMismatch, drift: 1000, key: "holder", payment: paymentID,
+			detail: capturedThere + parked}},
+		{"AnotherIntentOfItsOrderIsPaid", intentWith(func(i *stripe.Intent) { i.ID = another }), orderWith(authorized()),
+			want{result: compare.Differs, kind: unmatchedAtStripe, drift: 1000,
+				detail: "paid at Stripe while another payment of the order is in progress: " + paymentID}},
+		{"AnotherIntentOfItsOrderIsHeld", intentWith(requiresCapture, func(i *stripe.Intent) { i.ID = another }),
+			orderWith(authorized()), agrees},
+
+		// A hold that no payment here has.
+		{"HeldWithoutAPayment", intentWith(requiresCapture), orderWith(), adopts},
+		{"HeldOfAnIntentThatWasDeclined", intentWith(requiresCapture), orderWith(payment(1, failed, thisOne)), adopts},
+		{"HeldOfAClosedIntent", intentWith(requiresCapture), orderWith(payment(1, failed, thisOne, closedIntent)), agrees},
+		{"HeldAfterAnotherWasClosed", intentWith(requiresCapture), orderWith(payment(1, failed, another, closedIntent)),
+			adopts},
+		{"HeldOfNoOrder", intentWith(requiresCapture), orderWith(missing), agrees},
+		{"HeldOfAPaidOrder", intentWith(requiresCapture), orderWith(paidUp, payment(1, succeeded, another)), agrees},
+		{"HeldOfACanceledOrder", intentWith(requiresCapture), orderWith(canceled), agrees},
+		{"HeldOfACheckoutsOrder", intentWith(requiresCapture), orderWith(reserved), agrees},
+		{"HeldWhileTheOrderIsCanceled", intentWith(requiresCapture), orderWith(beingCanceled), agrees},
+		{"HeldWhileAPaymentRuns", intentWith(requiresCapture), orderWith(payment(1, processing, thisOne)), agrees},
+		{"HeldOfAnotherAmount", intentWith(requiresCapture, amount(999)), orderWith(), agrees},
+		{"HeldInAnotherCurrency", intentWith(requiresCapture, currency("eur")), orderWith(), agrees},
+
+		// Captured in part.
+		{"CapturedInPartHereAndThere", intentWith(partly(400)), orderWith(paidUp, payment(1, succeeded, thisOne,
+			captured(400))), agrees},
+		{"CapturedLessThanHere", intentWith(partly(400)), orderWith(paidUp, payment(1, succeeded, thisOne,
+			captured(500))), want{result: compare.Differs, kind: amountMismatch, drift: -100, payment: paymentID,
+			detail: "500 usd here, 400 usd at Stripe"}},
+		{"CapturedInPartWithoutAPayment", intentWith(partly(400)), orderWith(), paidThere(400)},
+		{"CapturedInPartAndGivenBack", intentWith(partly(400), refunded(400)), orderWith(), agrees},
+		{"CapturedByHalfAsAListShowsIt", intentWith(partly(500), listed(500)), orderWith(), want{result: compare.Differs,
+			kind: unmatchedAtStripe, detail: "captured in part at Stripe, and a list does not say what was given back of it"}},
+		{"CapturedInPartOfAnotherAmount", intentWith(partly(400), amount(999)), orderWith(), want{
+			result: compare.Differs, kind: amountMismatch, drift: 400, detail: "the order is for 1000 usd, and 400 usd was paid"}},
+		{"LessWithoutManualCapture", intentWith(received(400)), orderWith(), want{result: compare.Differs,
+			kind: amountMismatch, drift: 400, detail: "the order is for 1000 usd, and 400 usd was paid"}},
+		{"MoreWithManualCapture", intentWith(partly(1001)), orderWith(), want{result: compare.Differs,
+			kind: amountMismatch, drift: 1001, detail: "the order is for 1000 usd, and 1001 usd was paid"}},
+		{"NothingWithManualCapture", intentWith(partly(0), refunded(-1)), orderWith(), want{result: compare.Differs,
+			kind: amountMismatch, drift: 1, detail: "the order is for 1000 usd, and 0 usd was paid"}},
+	} {
+		t.Run(c.name, func(t *testing.T) { requireDifference(t, c.want, compare.Intent(c.intent, c.order)) })
+	}
+}
+
+// TestPaidMinor: a payment took what was captured of it, and nothing before.
+func TestPaidMinor(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, compare.PaidMinor(db.Payment{Status: db.PaymentStatusAuthorized, AmountMinor: 1000}))
+	require.EqualValues(t, 1000, compare.PaidMinor(db.Payment{Status: succeeded, AmountMinor: 1000}))
+	require.EqualValues(t, 400, compare.PaidMinor(db.Payment{
+		Status: succeeded, AmountMinor: 1000, CapturedMinor: new(int64(400)),
+	}))
+}
+
 func TestDifferenceOfNoPayment(t *testing.T) {
 	t.Parallel()
 	refundOf := func(intent string) stripe.Refund {
@@ -671,14 +799,19 @@ func TestIsAbandoned(t *testing.T) {
 	old := func(i *stripe.Intent) { i.CreatedAt = before.Add(-time.Second) }
 	for s, unconfirmed := range map[stripe.IntentStatus]bool{
 		stripe.IntentRequiresPaymentMethod: true, stripe.IntentRequiresConfirmation: true,
-		stripe.IntentRequiresAction: true,
-		stripe.IntentProcessing:     false, stripe.IntentSucceeded: false, stripe.IntentCanceled: false,
+		stripe.IntentRequiresAction: true, stripe.IntentRequiresCapture: true,
+		stripe.IntentProcessing: false, stripe.IntentSucceeded: false, stripe.IntentCanceled: false,
 	} {
 		require.Equal(t, unconfirmed, compare.Unconfirmed(s), s)
 		require.Equal(t, unconfirmed, orderWith(canceled).IsAbandoned(intentWith(status(s), old), before), s)
 	}
 	waits := intentWith(status(stripe.IntentRequiresPaymentMethod), old)
 	require.False(t, orderWith().IsAbandoned(waits, before), "the order's next payment may use it")
+	hold := intentWith(status(stripe.IntentRequiresCapture), old)
+	require.False(t, orderWith(authorized()).IsAbandoned(hold, before), "it may be captured")
+	hold.ID = another
+	require.True(t, orderWith(authorized()).IsAbandoned(hold, before), "another one is the payment's")
+	require.True(t, orderWith(paidUp, payment(1, succeeded, thisOne)).IsAbandoned(hold, before))
 	waits.CreatedAt = before
 	require.False(t, orderWith(canceled).IsAbandoned(waits, before), "it is too young")
 }
