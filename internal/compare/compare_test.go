@@ -432,7 +432,8 @@ func TestAuthorizedIntent(t *testing.T) {
 		{"CapturedByHalfAsAListShowsIt", intentWith(partly(500), listed(500)), orderWith(), want{result: compare.Differs,
 			kind: unmatchedAtStripe, detail: "captured in part at Stripe, and a list does not say what was given back of it"}},
 		{"CapturedInPartOfAnotherAmount", intentWith(partly(400), amount(999)), orderWith(), want{
-			result: compare.Differs, kind: amountMismatch, drift: 400, detail: "the order is for 1000 usd, and 400 usd was paid"}},
+			result: compare.Differs, kind: amountMismatch, drift: 400,
+			detail: "the order is for 1000 usd, and 400 usd was paid"}},
 		{"LessWithoutManualCapture", intentWith(received(400)), orderWith(), want{result: compare.Differs,
 			kind: amountMismatch, drift: 400, detail: "the order is for 1000 usd, and 400 usd was paid"}},
 		{"MoreWithManualCapture", intentWith(partly(1001)), orderWith(), want{result: compare.Differs,

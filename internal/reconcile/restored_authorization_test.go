@@ -54,14 +54,17 @@ func TestRestoreOfAuthorizations(t *testing.T) {
 			r.Reconcile()
 			r.API.Complete()
 			r.Reconcile()
+			const adopted, paid = "; payment.created payment.succeeded; ", "order.created order.paid"
 			for name, want := range map[string]string{
-				"held":           "authorized, authorized 0 0; payment.created payment.authorized; order.created order.authorized",
-				"captured":       "paid, succeeded 1000 0; payment.created payment.succeeded; order.created order.paid",
-				"part":           "paid, succeeded 400 0; payment.created payment.succeeded; order.created order.paid",
-				"half":           "paid, succeeded 500 0; payment.created payment.succeeded; order.created order.paid",
-				"refunded":       "partially_refunded, succeeded 700 300; payment.created payment.succeeded; order.created order.paid",
-				"known captured": "paid, succeeded 600 0; payment.created payment.authorized payment.succeeded; order.created order.authorized order.paid",
-				"known canceled": "open, canceled 0 0; payment.created payment.authorized payment.canceled; order.created order.authorized order.reopened",
+				"held":     "authorized, authorized 0 0; payment.created payment.authorized; order.created order.authorized",
+				"captured": "paid, succeeded 1000 0" + adopted + paid,
+				"part":     "paid, succeeded 400 0" + adopted + paid,
+				"half":     "paid, succeeded 500 0" + adopted + paid,
+				"refunded": "partially_refunded, succeeded 700 300" + adopted + paid,
+				"known captured": "paid, succeeded 600 0; payment.created payment.authorized payment.succeeded; " +
+					"order.created order.authorized order.paid",
+				"known canceled": "open, canceled 0 0; payment.created payment.authorized payment.canceled; " +
+					"order.created order.authorized order.reopened",
 			} {
 				require.Equal(t, want, r.Text(`SELECT concat(o.status, ', ', p.status, ' ', coalesce(p.captured_minor, 0), ' ',
 						p.amount_refunded_minor, '; ', (SELECT string_agg(type, ' ' ORDER BY version) FROM outbox_events
@@ -76,8 +79,8 @@ func TestRestoreOfAuthorizations(t *testing.T) {
 			require.Equal(t, charges, r.Sim.ChargeCount(""), "nothing was captured again")
 			r.RequireClean()
 
-			adopted := r.Text(`SELECT id FROM payments WHERE order_id = $1`, known["held"])
-			require.Equal(t, http.StatusOK, r.API.Capture("after", adopted, 250).Status)
+			held := r.Text(`SELECT id FROM payments WHERE order_id = $1`, known["held"])
+			require.Equal(t, http.StatusOK, r.API.Capture("after", held, 250).Status)
 			require.Equal(t, "order-already-paid", r.API.Pay("again", known["held"], "pm_card_visa").Code())
 			r.Reconcile()
 			r.RequireClean()

@@ -51,7 +51,7 @@ func setupReleases(t *testing.T, regime stripesim.ReleaseRegime, forbidden bool)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if forbidden && strings.Contains(r.URL.RawQuery, "balance_transaction") {
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = w.Write([]byte(`{"error":{"type":"invalid_request_error","message":"The provided key lacks rak_balance_transaction_read."}}`))
+			_, _ = w.Write([]byte(`{"error":{"type":"invalid_request_error","message":"The key lacks a permission."}}`))
 			return
 		}
 		b.sim.Handler().ServeHTTP(w, r)
@@ -61,8 +61,8 @@ func setupReleases(t *testing.T, regime stripesim.ReleaseRegime, forbidden bool)
 	return b, server.URL
 }
 
-// givenBack is what each way of reading says of an intent: the refunds of the intent, those of the list that are none of
-// what was released, and what the intent itself says.
+// givenBack is what each way of reading says of an intent: the refunds of the intent, those of the list that are no
+// release, and what the intent itself says.
 func (b *gatewayBench) givenBack(intent string) (of, listed []int64, minor int64) {
 	b.t.Helper()
 	refunds, err := b.gateway.RefundsOf(b.t.Context(), stripe.NoTenant, intent)
