@@ -54,6 +54,8 @@ type Attempts struct {
 	Count int
 	// PastCutoff: too old to be sent again, because Stripe may have forgotten the key.
 	PastCutoff bool
+	// InDoubt: an earlier attempt may still be executed, unless a response to this one settles it.
+	InDoubt bool
 }
 
 // Recorder makes calls and records them.
@@ -96,7 +98,7 @@ func (r Recorder) MakeRecorded(
 			if attempts.PastCutoff {
 				return stripe.Outcome{Effect: stripe.Unknown, Err: errPastCutoff}, attempts, nil
 			}
-			attempt.InDoubt = row.InDoubt
+			attempt.InDoubt, attempts.InDoubt = row.InDoubt, row.InDoubt
 		}
 		out := send(ctx, attempt)
 		if out.Failure.Code == stripe.CodeKeyReused {

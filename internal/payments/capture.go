@@ -222,8 +222,11 @@ func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Paymen
 		return s.settle(ctx, c, p, call, stripe.FromRead(intent))
 	}
 	// Nothing was captured. After a refusal, or when another attempt would only repeat a stored error, nothing will be.
+	// A refusal that says nothing of an earlier attempt in doubt is none: that may still be on its way. Of an expired
+	// authorization the cancel decides.
 	switch {
-	case out.Effect == stripe.Refused, out.Effect == stripe.Conflict, out.ErrorCached && attempts.Count > 1:
+	case out.Effect == stripe.Refused, out.Effect == stripe.Conflict && !attempts.InDoubt,
+		out.Effect == stripe.Conflict && expiredCodes[out.ErrorCode], out.ErrorCached && attempts.Count > 1:
 		out.RequestID = "" // It is recorded.
 		return s.refused(ctx, c, p, call, out)
 	}
