@@ -57,7 +57,8 @@ func TestCaptureOvertakesACancel(t *testing.T) {
 	p.responds(done(cancel, stripe.IntentCanceled, meanwhile(func() {
 		require.Equal(t, http.StatusCreated, p.api.Authorize("k", order, visa).Status)
 		require.Equal(t, "202 authorized", said(p.api.Capture("c", payment, 0)))
-	})), shows(stripe.IntentRequiresCapture), shows(stripe.IntentRequiresCapture), other(capture, stripe.Unknown), away(get))
+	})),
+		shows(stripe.IntentRequiresCapture), shows(stripe.IntentRequiresCapture), other(capture, stripe.Unknown), away(get))
 	require.Equal(t, "payment-in-progress", said(p.api.CancelPayment("x", payment)))
 	p.requirePlayed()
 	require.Equal(t, "authorized c", p.holds(payment))

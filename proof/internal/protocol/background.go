@@ -57,7 +57,9 @@ func (x *expander) reconcile(id uint8) {
 		x.cancelAbandoned(&n, id, o)
 	case compare.Differs:
 		x.expediteNamed(&n, d.Key)
-	case compare.StatusChanged, compare.Unregistered:
+	case compare.StatusChanged:
+		x.authorizationSeen(&n, id)
+	case compare.Unregistered:
 		panic(fmt.Sprintf("bug: an intent is %s", d.Result))
 	}
 	x.changed(&n, reconcileSteps[d.Result], theReconciler, intentNames[id-1])
@@ -66,6 +68,7 @@ func (x *expander) reconcile(id uint8) {
 var reconcileSteps = map[compare.Result]Step{
 	compare.Agrees: StepReconcileAgrees, compare.InProgress: StepReconcileExpedites, compare.Adoptable: StepAdopt,
 	compare.Abandoned: StepSweep, compare.Differs: StepReconcileExpedites,
+	compare.StatusChanged: StepReconcileEnds,
 }
 
 // cancelAbandoned has an intent canceled that no operation will confirm.
@@ -131,6 +134,10 @@ func (x *expander) webhook(id uint8, e event) {
 	case p.status == processing || p.status == requiresAction:
 		if last < clients {
 			x.expedite(&n, uint8(last))
+		}
+	case p.status == authorized:
+		if e == eventSucceeded || e == eventCanceled {
+			x.authorizationSeen(&n, id)
 		}
 	case e == eventChanged, p.status == succeeded && e != eventRefund:
 	case it.status == paid && p.status != succeeded:

@@ -50,10 +50,12 @@ func (x *expander) send(n *state, i int, call uint8) {
 	r := request{state: underWay, call: call, intent: w.intent}
 	switch {
 	case call < confirms:
-		r.number, r.intent = call-createCalls+1, 0
+		r.number, r.intent, r.manual = call-createCalls+1, 0, n.pay[w.key].flags&manual != 0
 	case call < cancelsOf:
 		r.intent = n.pay[call-confirms].intent
 		w.intent = r.intent
+	case call >= captures:
+		r.units = n.pay[x.named()].amount
 	case call >= refundCalls:
 		row := n.refund[call-refundCalls]
 		r.units, r.of = row.units, row.payment
@@ -73,8 +75,10 @@ func operationOf(call uint8) stripe.Operation {
 		return stripe.OpConfirm
 	case call < refundCalls:
 		return stripe.OpCancel
+	case call < captures:
+		return stripe.OpRefund
 	}
-	return stripe.OpRefund
+	return stripe.OpCapture
 }
 
 // attempt records an attempt under the fence, and sends it, unless Stripe may have forgotten the key.
@@ -120,6 +124,9 @@ func (x *expander) pastCutoff(n *state, i int) {
 		w.at = atRecover
 	case stripe.OpCancel:
 		w.at, w.why = atRead, whyCanceled
+		w.set(doneCancel, false)
+	case stripe.OpCapture:
+		w.at, w.why = atRead, whyCaptured
 		w.set(doneCancel, false)
 	default:
 		x.wait(n, i)
@@ -181,6 +188,8 @@ func (x *expander) receive(n *state, i int, out verdict) {
 		x.onConfirmed(n, i, out)
 	case stripe.OpCancel:
 		x.onCancel(n, i, out)
+	case stripe.OpCapture:
+		x.onCapture(n, i, out, wire)
 	default:
 		x.onRefund(n, i, out)
 	}

@@ -9,9 +9,10 @@ func (x *expander) beginCancelOrder(n *state, i int) {
 	switch {
 	case n.order.status == orderCanceled:
 		x.refuse(n, i, answerDone)
-	case n.order.status != orderOpen:
+	case closesNoMore(n.order.status):
 		x.refuse(n, i, answerRefused)
-	case live >= 0 && n.pay[live].status == processing && x.m.has(CancelWaits):
+	case live >= 0 && n.pay[live].status == processing && x.m.has(CancelWaits),
+		live >= 0 && n.pay[live].capturing != 0 && x.m.has(CaptureKeepsOrder):
 		x.answer(n, i, answerWait)
 		x.emit(n, StepBusy, actor(i), "")
 	default:
@@ -30,7 +31,7 @@ func (x *expander) runCancelOrder(n *state, i int) {
 	live := x.live(n)
 	w.set(liveAtRead, live >= 0 && n.pay[live].status != succeeded)
 	last := x.lastPayment(n)
-	if n.order.status != orderOpen || last < 0 || n.pay[last].flags&intentClosed != 0 || n.pay[last].intent == 0 ||
+	if closesNoMore(n.order.status) || last < 0 || n.pay[last].flags&intentClosed != 0 || n.pay[last].intent == 0 ||
 		!x.m.has(CancelIntentFirst) {
 		w.at, w.number = atFinishOrder, 0
 		if last >= 0 {
@@ -50,7 +51,7 @@ func (x *expander) finishOrder(i int) {
 		case orderCanceled:
 			x.finish(n, i, answerDone)
 			return
-		case orderOpen:
+		case orderOpen, orderAuthorized:
 		default:
 			x.finish(n, i, answerRefused)
 			return
@@ -74,6 +75,7 @@ func (x *expander) cancelWaiting(n *state, k int) {
 	if x.m.has(CancelIntentFirst) {
 		n.pay[k].flags |= intentClosed
 	}
+	n.pay[k].capturing, n.pay[k].amount = 0, 0
 	if k < clients {
 		x.expedite(n, uint8(k))
 	}
@@ -83,7 +85,7 @@ func (x *expander) cancelWaiting(n *state, k int) {
 func (x *expander) orderPaidFirst(i int) {
 	w := x.s.work[i]
 	n := *x.s
-	spent := x.returned(&n, w.intent) == fullPrice
+	spent := x.returned(&n, w.intent) == n.at.intent[w.intent-1].took()
 	live := x.live(&n)
 	if !w.has(liveAtRead) && spent || live < 0 && !x.adoptable(&n, w.intent) {
 		n.work[i].at = atSpent
@@ -92,7 +94,9 @@ func (x *expander) orderPaidFirst(i int) {
 	}
 	x.phase(i, StepPaidFirst, keyNames[w.key], func(n *state) {
 		n.order.canceling = false
-		if live >= 0 && live < clients {
+		if live >= 0 && n.pay[live].status == authorized { // Others have captured it.
+			x.endAuthorization(n, uint8(live), w.seen, w.received)
+		} else if live >= 0 && live < clients {
 			x.expedite(n, uint8(live))
 		} else if live < 0 {
 			x.adopt(n, w.intent)
@@ -101,37 +105,75 @@ func (x *expander) orderPaidFirst(i int) {
 	})
 }
 
+func closesNoMore(s status) bool { return s != orderOpen && s != orderAuthorized }
+
 func (x *expander) beginCancelPayment(n *state, i int) {
-	if n.pay[firstKey].status != requiresAction {
+	w := &n.work[i]
+	p := &n.pay[x.named()]
+	switch {
+	case p.status == requiresAction:
+		x.claim(n, i, cancelBegun)
+	case p.status != authorized:
 		x.refuse(n, i, answerRefused)
 		return
+	case n.order.canceling || p.capturing != 0 && x.m.has(OneHolder):
+		x.answer(n, i, answerWait)
+		x.emit(n, StepBusy, actor(i), "")
+		return
+	default:
+		x.claim(n, i, cancelBegun)
+		p.capturing, p.amount = w.key+1, 0
 	}
-	x.claim(n, i, cancelBegun)
 	x.runCancelPayment(n, i)
-	x.emit(n, StepBeginCancel, actor(i), keyNames[n.work[i].key])
+	x.emit(n, StepBeginCancel, actor(i), keyNames[w.key])
 	x.beginInDoubt(i, n)
 }
 
 func (x *expander) runCancelPayment(n *state, i int) {
 	w := &n.work[i]
-	if n.pay[firstKey].status != requiresAction {
+	p := n.pay[x.named()]
+	w.intent = p.intent
+	switch {
+	case p.status == authorized && p.capturing != w.key+1:
+		w.at = atHold
+	case p.status == requiresAction, p.status == authorized:
+		x.cancelIntent(n, i)
+	default:
 		w.at, w.seen = atFinishCancel, noIntent
-		return
 	}
-	w.intent = n.pay[firstKey].intent
-	x.cancelIntent(n, i)
+}
+
+// hold takes an authorization for a cancel that had begun before it.
+func (x *expander) hold(i int) {
+	w := x.s.work[i]
+	x.phase(i, StepHold, keyNames[w.key], func(n *state) {
+		p := &n.pay[x.named()]
+		if p.status != authorized || p.capturing != 0 {
+			x.wait(n, i)
+			return
+		}
+		p.capturing, p.amount = w.key+1, 0
+		x.cancelIntent(n, i)
+	})
 }
 
 // finishCancel stores the answer to the cancel of a payment.
 func (x *expander) finishCancel(i int) {
 	w := x.s.work[i]
 	x.phase(i, StepCancelPayment, keyNames[w.key], func(n *state) {
-		if p := n.pay[firstKey]; p.status == requiresAction && w.seen == closed {
-			x.cancelWaiting(n, firstKey)
-		} else if p.status == requiresAction {
-			x.expedite(n, firstKey)
+		k := x.named()
+		switch p := n.pay[k]; {
+		case p.amount != 0 && x.m.has(CancelDefers): // a capture that has begun meanwhile
+			x.wait(n, i)
+			return
+		case p.status == authorized:
+			x.endAuthorization(n, k, w.seen, w.received)
+		case p.status == requiresAction && w.seen == closed:
+			x.cancelWaiting(n, int(k))
+		case k < clients:
+			x.expedite(n, k)
 		}
-		if n.pay[firstKey].status == canceled {
+		if n.pay[k].status == canceled {
 			x.finish(n, i, answerDone)
 			return
 		}

@@ -85,7 +85,7 @@ func (x *expander) canceled(n *state, i int) {
 		switch {
 		case w.seen == closed:
 			w.at = atFinish
-		case w.seen == noIntent, w.seen == needsAction, !x.settle(n, i):
+		case w.seen == noIntent, w.seen == needsAction, w.seen == held, !x.settle(n, i):
 			x.wait(n, i)
 		}
 	case CancelOrder:
@@ -109,7 +109,9 @@ func (x *expander) canceled(n *state, i int) {
 			return
 		}
 		x.wait(n, i)
-	case noOperation, RefundAll, RefundPart:
+	case Capture:
+		x.captureSeen(n, i)
+	case noOperation, RefundAll, RefundPart, Authorize, CapturePart:
 		panic("bug: a refund cancels nothing")
 	}
 }

@@ -24,6 +24,7 @@ const (
 	replyConflict   // the object's state does not allow it
 	replyTooMuch    // more than what is left to refund
 	replyRefused    // refused for good
+	replyExpired    // the network has dropped the authorization
 	replyInvalid    // refused before the key was looked up: says nothing of an earlier attempt
 	replyTurnedAway // 429
 	replyError      // 500, which Stripe stores under the key
@@ -33,7 +34,8 @@ const (
 
 var replyNames = [...]string{
 	replyNone: "nothing", replyDone: "200", replyDeclined: "402 declined", replyConflict: "400 unexpected state",
-	replyTooMuch: "400 too large", replyRefused: "400 refused", replyInvalid: "404", replyTurnedAway: "429",
+	replyTooMuch: "400 too large", replyRefused: "400 refused", replyExpired: "400 expired",
+	replyInvalid: "404", replyTurnedAway: "429",
 	replyError: "500, stored", replyLost: "no response",
 }
 
@@ -47,6 +49,7 @@ var bodies = map[reply]struct {
 	replyConflict:   {400, refusal("payment_intent_unexpected_state")},
 	replyTooMuch:    {400, refusal("amount_too_large")},
 	replyRefused:    {400, refusal("charge_not_refundable")},
+	replyExpired:    {400, refusal("charge_expired_for_capture")},
 	replyInvalid:    {404, refusal("resource_missing")},
 	replyTurnedAway: {429, refusal("rate_limit")},
 	replyError:      {500, `{"error":{"type":"api_error","message":"an error"}}`},
@@ -116,7 +119,8 @@ func ask(ctx context.Context) (verdicts, error) {
 	server := httptest.NewServer(&stripeSays)
 	defer server.Close()
 	found := verdicts{}
-	for _, op := range []stripe.Operation{stripe.OpCreateIntent, stripe.OpConfirm, stripe.OpCancel, stripe.OpRefund} {
+	for _, op := range []stripe.Operation{stripe.OpCreateIntent, stripe.OpConfirm, stripe.OpCancel, stripe.OpRefund,
+		stripe.OpCapture} {
 		found[op] = &[replyCount][2][2]verdict{}
 		for r := replyDone; r < replyCount; r++ {
 			for both := range 4 {
@@ -155,6 +159,8 @@ func post(ctx context.Context, url string, op stripe.Operation, call stripe.Call
 		return c.ConfirmIntent(ctx, call, "pi_1", "pm_card_visa")
 	case stripe.OpCancel:
 		return c.CancelIntent(ctx, call, "pi_1")
+	case stripe.OpCapture:
+		return c.CaptureIntent(ctx, call, "pi_1", 100)
 	default:
 		return c.CreateRefund(ctx, call, stripe.NewRefund{IntentID: "pi_1", AmountMinor: 100})
 	}

@@ -31,11 +31,6 @@ import (
 
 // notModelled are the recovery points, operations and statuses of the code that the model has not, with the reason.
 var notModelled = map[string]string{
-	"authorized":            "captures: the payments of the model are automatic",
-	"requires_capture":      "captures: the payments of the model are automatic",
-	"capture_recorded":      "captures: the payments of the model are automatic",
-	payments.CapturePayment: "captures: the payments of the model are automatic",
-
 	"started":             "an operation without a second phase passes it within one transaction",
 	"orphan_refund_begun": "a repair that an operator asks for",
 	"checkout_recorded":   "a checkout", "order_created": "a checkout", "stock_reserved": "a checkout",
@@ -89,7 +84,8 @@ func TestOperations(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	registered := payments.New(pool, nil, nil, nil, payments.Options{}).Operations()
-	model := []string{string(Pay), string(CancelOrder), string(CancelPayment), string(RefundAll), string(sweep),
+	model := []string{string(Pay), string(CancelOrder), string(CancelPayment), string(Capture),
+		string(RefundAll), string(sweep),
 		payments.RefundOrder}
 	requireModelled(t, slices.Collect(maps.Keys(registered)), model)
 }

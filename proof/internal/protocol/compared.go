@@ -24,7 +24,7 @@ var (
 	paymentIDs = named(ids.Payment, pays)
 	refundIDs  = named(ids.Refund, refunds)
 	intentIDs  = [intents]string{"pi_1", "pi_2", "pi_3"}
-	stripeIDs  = [refunds]string{"re_1", "re_2", "re_3", "re_4", "re_5", "re_6"}
+	stripeIDs  = [refunds]string{"re_1", "re_2", "re_3", "re_4", "re_5", "re_6", "re_7"}
 	now        = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 )
 
@@ -107,12 +107,19 @@ func (x *expander) makeOrder(n *state) *compare.Order {
 			TenantID: tenant, ID: paymentID(n, k), OrderID: orderID, Status: paymentStatuses[p.status],
 			AmountMinor: fullPrice, Currency: currency, AmountRefundingMinor: int64(p.refunding),
 			AmountRefundedMinor: int64(p.refunded), IntentNumber: int32(p.number),
+			IntentClosed: p.flags&intentClosed != 0, ManualCapture: p.flags&manual != 0,
 		}, Idle: x.age(n, p.since)}
 		if p.intent != 0 {
 			c.IntentID = &intentIDs[p.intent-1]
 		}
+		if p.flags&manual != 0 && p.status == succeeded {
+			c.CapturedMinor = new(int64(p.captured))
+		}
 		if k < clients {
 			c.IdempotencyKey, c.InProgress = keyNames[k], inProgress(n.key[k])
+		}
+		if p.capturing != 0 {
+			c.CapturingKey, c.InProgress = &keyNames[p.capturing-1], inProgress(n.key[p.capturing-1])
 		}
 		o.Payments = append(o.Payments, c)
 	}
@@ -143,9 +150,10 @@ func (x *expander) seen(n *state, id uint8) stripe.Intent {
 	i := stripe.Intent{
 		ID: intentIDs[id-1], Status: intentStatuses[it.status], AmountMinor: fullPrice, Currency: currency,
 		TenantID: tenant, OrderID: orderID, CreatedAt: now.Add(-x.age(n, it.born)),
+		ManualCapture: it.manual,
 	}
 	if it.status == paid {
-		i.ReceivedMinor, i.RefundedMinor = fullPrice, int64(x.returned(n, id))
+		i.ReceivedMinor, i.RefundedMinor = int64(it.took()), int64(x.returned(n, id))
 	}
 	return i
 }
@@ -185,6 +193,14 @@ func (x *expander) adopt(n *state, id uint8) {
 			p.id = r.of + 1
 			break
 		}
+	}
+	if n.at.intent[id-1].manual {
+		p.flags, p.captured = manual, n.at.intent[id-1].received
+	}
+	if n.at.intent[id-1].status == held {
+		x.setPayment(n, adoptedPayment, authorized)
+		x.setOrder(n, orderAuthorized)
+		return
 	}
 	x.setPayment(n, adoptedPayment, succeeded)
 	x.intentEnded(n, id)
@@ -249,7 +265,7 @@ func (x *expander) adoptRefund(n *state, j int, o *compare.Order) {
 		slot++
 	}
 	k := x.paidPayment(n)
-	if n.refund[slot].status != noRefund || r.status == refundPending || r.units > fullPrice-n.pay[k].refunding {
+	if n.refund[slot].status != noRefund || r.status == refundPending || r.units > n.pay[k].took()-n.pay[k].refunding {
 		return
 	}
 	x.addRefundRow(n, slot, refundRow{status: refundPending, units: r.units, payment: uint8(k), stripe: uint8(j + 1)})

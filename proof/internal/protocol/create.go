@@ -46,7 +46,8 @@ func (x *expander) recoverIntent(i int) {
 	w := &n.work[i]
 	best := -1
 	for j, it := range n.at.intent {
-		if it.status == noIntent || it.status == closed || n.hadBefore(w.key, j+1) {
+		if it.status == noIntent || it.status == closed || n.hadBefore(w.key, j+1) ||
+			it.manual != (n.pay[w.key].flags&manual != 0) {
 			continue
 		}
 		if best < 0 || progress(it) > progress(n.at.intent[best]) {
@@ -81,7 +82,7 @@ func progress(i intent) int {
 	switch i.status {
 	case paid:
 		return 4
-	case inProcess:
+	case inProcess, held:
 		return 3
 	case needsAction:
 		return 2

@@ -191,6 +191,7 @@ func canonical(s state) state {
 func before(s *state, a, b int) bool {
 	for _, pair := range [][2]uint64{
 		{s.work[a].order64(), s.work[b].order64()}, {s.work[a].second64(), s.work[b].second64()},
+		{s.work[a].third64(), s.work[b].third64()},
 		{s.wire[a].order64(), s.wire[b].order64()}, {s.wire[a].second64(), s.wire[b].second64()},
 	} {
 		if pair[0] != pair[1] {
@@ -215,12 +216,15 @@ func (w *worker) second64() uint64 {
 	return pack(uint8(w.seen), w.returned, w.object, uint8(w.listed), uint8(w.pay), uint8(w.order), w.number, w.intent)
 }
 
+func (w *worker) third64() uint64 { return pack(w.received) }
+
 func (r *request) order64() uint64 {
 	return pack(uint8(r.state), r.call, r.intent, r.units, r.number, r.of, uint8(index(r.own)), uint8(r.reply))
 }
 
 func (r *request) second64() uint64 {
-	return pack(uint8(index(r.replay)), uint8(r.status), r.object, uint8(r.listed))
+	return pack(uint8(index(r.replay)), uint8(r.status), r.object, uint8(r.listed),
+		uint8(index(r.manual)))
 }
 
 // heldBy is the set of keys that a process holds.

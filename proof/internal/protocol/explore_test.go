@@ -90,7 +90,7 @@ func requireReadable(t *testing.T, r Result) {
 	}
 }
 
-// TestWhatWasFoundIsFoundAgain: the three mistakes that this protocol had, as they were.
+// TestWhatWasFoundIsFoundAgain: the mistakes that this protocol had, as they were.
 func TestWhatWasFoundIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -105,6 +105,14 @@ func TestWhatWasFoundIsFoundAgain(t *testing.T) {
 		"BrowserPaysAfterAFailedAuthentication": {"a payment", CloseFirst | Adoption, I24, []string{
 			"commits requires_action", "browser fails the authentication", "commits T2, failed",
 			"browser pays with another card",
+		}},
+		"CaptureIsRefusedWhileItIsOnItsWay": {"a capture", CaptureDoubt, I26, []string{
+			"exits, and its request is still under way: capture", "refuses before it looks up the key (404) capture",
+			"commits that the capture took nothing", "Stripe captures for capture",
+		}},
+		"CancelTakesTheHoldOfACapture": {"a cancel before a capture", CancelDefers, I26, []string{
+			"commits that a cancel has begun", "commits T2, authorized", "sends its request, capture_payment",
+			"commits the end of the payment's cancel",
 		}},
 		"AutomaticRefundIsForgotten": {"late money", OwedIsRetried, I28, []string{
 			"reconciler adopts", "Stripe refuses, because less is left, automatic refund 1",

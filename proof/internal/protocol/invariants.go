@@ -22,6 +22,7 @@ const (
 	I23
 	I24
 	I25
+	I26
 	I28
 )
 
@@ -39,6 +40,8 @@ var invariants = [...]struct{ name, says string }{
 	I23: {"I23", "after a 503 to the first request with a key, or to one that found it in use, nothing is under it"},
 	I24: {"I24", "once faults stop, what Stripe has taken and given back is in our rows"},
 	I25: {"I25", "a payment whose client secret was out has ended only if its intent cannot be confirmed any more"},
+	I26: {"I26", "an authorization has one end: a capture answers 200 if it took its amount and otherwise took nothing, " +
+		"and order, payment and what works on it agree"},
 	I28: {"I28", "once faults stop, what must be refunded is refunded, or parked"},
 }
 
@@ -68,7 +71,7 @@ func (m *Model) violated(s *state) Invariant {
 		i      Invariant
 		broken func(*state) bool
 	}{
-		{I25, confirmableSecret}, {I14, unknownAsFailure}, {I8, refundedTooMuch}, {I1, paidTwice},
+		{I25, confirmableSecret}, {I14, unknownAsFailure}, {I8, refundedTooMuch}, {I1, paidTwice}, {I26, m.endsTwice},
 	} {
 		if m.looksFor(check.i) && check.broken(s) {
 			return check.i
@@ -87,7 +90,7 @@ func paidTwice(s *state) bool {
 	numbers := [intents + 1]int{}
 	for j, i := range s.at.intent {
 		if i.status == paid {
-			kept += fullPrice
+			kept += i.took()
 		}
 		if i.status != noIntent && s.flags&restored == 0 {
 			numbers[i.number]++
@@ -154,7 +157,7 @@ func confirmableSecret(s *state) bool {
 
 func refundedTooMuch(s *state) bool {
 	for _, p := range s.pay {
-		if p.refunding > fullPrice || p.refunded > p.refunding {
+		if p.refunding > p.took() || p.refunded > p.refunding {
 			return true
 		}
 	}

@@ -8,7 +8,14 @@ import (
 func (m *Model) operation(k uint8) Operation {
 	switch {
 	case k < clients:
-		return m.scope.asks[k]
+		switch asked := m.scope.asks[k]; asked {
+		case Authorize:
+			return Pay
+		case CapturePart:
+			return Capture
+		default:
+			return asked
+		}
 	case k < sweepKey:
 		return RefundAll
 	}
@@ -22,6 +29,9 @@ type Operation string
 const (
 	noOperation   Operation = ""
 	Pay           Operation = payments.CreatePayment
+	Authorize     Operation = payments.CreatePayment + " with manual capture"
+	Capture       Operation = payments.CapturePayment
+	CapturePart   Operation = payments.CapturePayment + " of a part"
 	CancelOrder   Operation = payments.CancelOrder
 	CancelPayment Operation = payments.CancelPayment
 	RefundAll     Operation = payments.CreateRefund

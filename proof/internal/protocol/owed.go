@@ -10,7 +10,7 @@ const owedTries = 1
 // refundRest records that the money of a payment may not be kept, and an automatic refund of what is left.
 func (x *expander) refundRest(n *state, k uint8) {
 	p := &n.pay[k]
-	if left := fullPrice - p.refunding; left > 0 {
+	if left := p.took() - p.refunding; left > 0 {
 		x.enqueueAutomatic(n, k, left)
 		return
 	}
@@ -37,7 +37,7 @@ func (x *expander) recordOwed(n *state, r uint8) {
 		return
 	}
 	p := n.pay[row.payment]
-	given := p.refunded >= fullPrice
+	given := p.refunded >= p.took()
 	switch {
 	case row.status == refundSucceeded:
 		if o.payment == row.payment+1 && !o.ended && given {
@@ -64,7 +64,7 @@ func (x *expander) retryOwed() {
 	if o.payment == 0 || o.ended || o.parked || x.s.refund[o.last].status == refundPending {
 		return
 	}
-	left := fullPrice - x.s.pay[o.payment-1].refunding
+	left := x.s.pay[o.payment-1].took() - x.s.pay[o.payment-1].refunding
 	if left == 0 {
 		return
 	}

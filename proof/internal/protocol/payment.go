@@ -5,7 +5,7 @@ package protocol
 // readOrder chooses the intent that a new payment uses, as OrderToPay and NewRun do.
 func (x *expander) readOrder(n *state, i int) {
 	w := &n.work[i]
-	if n.order.status != orderOpen {
+	if n.order.status != orderOpen && n.order.status != orderAuthorized {
 		x.refuse(n, i, answerRefused)
 		return
 	}
@@ -19,7 +19,8 @@ func (x *expander) readOrder(n *state, i int) {
 	if last >= 0 {
 		p := n.pay[last]
 		w.number, w.intent = p.number, p.intent
-		if p.flags&intentClosed != 0 || p.intent == 0 || p.number <= n.order.retired {
+		if p.flags&intentClosed != 0 || p.intent == 0 || p.number <= n.order.retired ||
+			p.flags&manual != x.m.manual(w.key) {
 			w.number, w.intent = p.number+1, 0
 		}
 	}
@@ -30,7 +31,7 @@ func (x *expander) readOrder(n *state, i int) {
 // live is the order's payment that occupies it; -1: there is none.
 func (x *expander) live(n *state) int {
 	for k, p := range n.pay {
-		if p.status == processing || p.status == requiresAction || p.status == succeeded {
+		if p.status == processing || p.status == requiresAction || p.status == authorized || p.status == succeeded {
 			return k
 		}
 	}
@@ -95,7 +96,8 @@ func (x *expander) beginPayment(i int) {
 		return // More intents than the model has.
 	}
 	x.claim(&n, i, point)
-	n.pay[w.key] = paymentRow{status: processing, number: w.number, intent: w.intent, since: n.hours}
+	n.pay[w.key] = paymentRow{status: processing, number: w.number, intent: w.intent, since: n.hours,
+		flags: x.m.manual(w.key)}
 	x.record(&n, call)
 	n.work[i].pay, n.work[i].order = processing, n.order.status
 	x.send(&n, i, call)
@@ -143,7 +145,7 @@ func (x *expander) advancePayment(n *state, i int) {
 		w.at, w.call, w.why, w.intent = atRead, confirms+w.key, whyBefore, n.pay[w.key].intent
 	case actionRequired:
 		w.at, w.why, w.intent = atRead, whyCustomer, n.pay[w.key].intent
-	case noPoint, cancelBegun, refundRecorded, cancelAbandonedBegun, finished:
+	case noPoint, cancelBegun, refundRecorded, cancelAbandonedBegun, captureRecorded, finished:
 		panic("bug: a payment cannot resume from here")
 	}
 }
@@ -199,7 +201,7 @@ func (x *expander) finishPayment(i int) {
 	p := x.s.pay[w.key]
 	moved := p.status != w.pay && x.m.has(SeenVersion)
 	late := w.end == endSucceeded && w.order != orderOpen
-	if w.end == endSucceeded && !late && x.s.order.status != w.order {
+	if (w.end == endSucceeded && !late || w.end == endAuthorized) && x.s.order.status != w.order {
 		moved = true
 	}
 	if moved && x.fencedQuietly(i) {
@@ -223,7 +225,7 @@ func (x *expander) finishPayment(i int) {
 
 var finishSteps = map[ending]Step{
 	endSucceeded: StepFinishPaid, endFailed: StepFinishFailed, endFailedClosed: StepFinishClosed,
-	endCanceled: StepFinishCanceled,
+	endCanceled: StepFinishCanceled, endAuthorized: StepFinishAuthorized,
 }
 
 func (x *expander) fencedQuietly(i int) bool { n := *x.s; return x.fenced(&n, i) }
@@ -236,10 +238,17 @@ func (x *expander) settlePayment(n *state, w worker) {
 	case endSucceeded:
 		x.setPayment(n, w.key, succeeded)
 		x.recordEnd(n, call, callDone)
+		if p.flags&manual != 0 { // Others have captured it already.
+			p.captured = w.received
+		}
 		if n.order.status == orderOpen {
 			x.setOrder(n, orderPaid)
 			n.order.payment = w.key + 1
 		}
+	case endAuthorized:
+		x.setPayment(n, w.key, authorized)
+		x.recordEnd(n, call, callDone)
+		x.setOrder(n, orderAuthorized)
 	case endFailed, endFailedClosed:
 		x.setPayment(n, w.key, failed)
 		x.recordEnd(n, call, callRefused)
@@ -255,7 +264,7 @@ func (x *expander) settlePayment(n *state, w worker) {
 }
 
 func paymentAnswer(s status) answer {
-	if s == succeeded {
+	if s == succeeded || s == authorized {
 		return answerPaid
 	}
 	return answerFailed

@@ -10,18 +10,24 @@ func (x *expander) people() {
 		case it.status == noIntent:
 			continue
 		case it.status == needsAction && it.secret:
-			x.moved(id, paid, byBrowser, StepAuthenticates, theBrowser, false)
+			x.moved(id, it.success(), byBrowser, StepAuthenticates, theBrowser, false)
 			x.moved(id, needsMethod, 0, StepFailsAuthentication, theBrowser, false)
 		case it.status == needsMethod && it.secret:
-			x.moved(id, paid, byBrowser, StepBrowserPays, theBrowser, false)
+			x.moved(id, it.success(), byBrowser, StepBrowserPays, theBrowser, false)
 		case it.status == inProcess:
-			x.moved(id, paid, it.payer, StepBankPays, theBank, false)
+			x.moved(id, it.success(), it.payer, StepBankPays, theBank, false)
 			x.moved(id, needsMethod, 0, StepBankRefuses, theBank, false)
 		}
 		if it.confirmable() && !it.secret && x.m.scope.Others && (x.recorded(id) || x.s.order.status == orderCanceled) {
-			x.moved(id, paid, byOthers, StepOtherPays, theOther, true)
+			x.moved(id, it.success(), byOthers, StepOtherPays, theOther, true)
 		}
-		if it.confirmable() && x.m.scope.Dashboard {
+		if it.status == held {
+			x.moved(id, closed, 0, StepExpires, atStripe, true)
+		}
+		if it.status == held && x.m.scope.Dashboard {
+			x.dashboardCaptures(id)
+		}
+		if (it.confirmable() || it.status == held) && x.m.scope.Dashboard {
 			x.moved(id, closed, 0, StepDashboardCancels, thePerson, true)
 		}
 		if it.status == paid && x.m.scope.Dashboard {
@@ -67,6 +73,16 @@ func (x *expander) dashboardRefunds(id uint8) {
 		if x.addRefund(&n, stripeRefund{status: refundSucceeded, units: units, intent: id}) != 0 {
 			x.emit(&n, StepDashboardRefunds, thePerson, intentNames[id-1])
 		}
+	}
+}
+
+// dashboardCaptures captures what is reserved, or one unit of it.
+func (x *expander) dashboardCaptures(id uint8) {
+	for units := uint8(1); units <= fullPrice && x.s.acts > 0; units++ {
+		n := *x.s
+		n.acts--
+		n.at.intent[id-1].capture(units, 0)
+		x.emit(&n, StepDashboardCaptures, thePerson, intentNames[id-1])
 	}
 }
 

@@ -84,6 +84,10 @@ func (x *expander) worker(i int) {
 		x.finishSweep(i)
 	case atFinishRefund:
 		x.finishRefund(i)
+	case atHold:
+		x.hold(i)
+	case atFinishCapture:
+		x.finishCapture(i)
 	}
 }
 

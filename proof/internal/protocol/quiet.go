@@ -90,6 +90,9 @@ func (f *fairEnd) follow(s state) Invariant {
 			continue
 		}
 		if ticks == fairTicks {
+			if f.expire(&s) {
+				continue
+			}
 			return f.m.unsettled(&s)
 		}
 		ticks++
@@ -131,6 +134,20 @@ func (f *fairEnd) round(s *state) Invariant {
 	return f.m.violated(s)
 }
 
+// expire has Stripe release what is still reserved after days.
+func (f *fairEnd) expire(s *state) (any bool) {
+	x := expander{m: f.m, s: s}
+	for j := range s.at.intent {
+		if s.at.intent[j].status == held {
+			n := *s
+			x.move(&n, uint8(j+1), closed, 0)
+			f.take(s, successor{state: n, step: StepExpires, who: atStripe, note: intentNames[j]})
+			any = true
+		}
+	}
+	return any
+}
+
 // bank decides what it has not decided yet.
 func (f *fairEnd) bank(s *state) {
 	x := expander{m: f.m, s: s}
@@ -144,7 +161,7 @@ func (f *fairEnd) bank(s *state) {
 	for j := range s.at.intent {
 		if i := s.at.intent[j]; i.status == inProcess {
 			n := *s
-			x.move(&n, uint8(j+1), paid, i.payer)
+			x.move(&n, uint8(j+1), i.success(), i.payer)
 			f.take(s, successor{state: n, step: StepBankPays, who: theBank, note: intentNames[j]})
 		}
 	}

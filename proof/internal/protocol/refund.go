@@ -26,7 +26,7 @@ func (x *expander) beginRefund(n *state, i int) {
 		x.refuse(n, i, answerRefused)
 		return
 	}
-	left := fullPrice - n.pay[k].refunding
+	left := n.pay[k].took() - n.pay[k].refunding
 	units := left
 	if x.m.scope.asks[w.key] == RefundPart {
 		units = 1
@@ -181,13 +181,13 @@ func (x *expander) applyRefund(n *state, r, object uint8, to status) {
 	}
 	p := &n.pay[row.payment]
 	sum := int64(p.refunding) + reserved
-	if sum < 0 || sum > fullPrice && x.m.has(Reserve) {
+	if sum < 0 || sum > int64(p.took()) && x.m.has(Reserve) {
 		return
 	}
 	p.refunding, p.refunded = uint8(sum), uint8(int64(p.refunded)+given)
 	if given != 0 && n.order.payment == row.payment+1 {
 		n.order.refunded = uint8(int64(n.order.refunded) + given)
-		x.setOrder(n, orderAfter[n.order.refunded])
+		x.setOrder(n, orderAfter(n.order.refunded, p.took()))
 	}
 	x.setRefund(n, r, to)
 	if object != 0 && row.stripe == 0 {
@@ -197,4 +197,12 @@ func (x *expander) applyRefund(n *state, r, object uint8, to status) {
 }
 
 // orderAfter is the status of an order of which so many units were refunded.
-var orderAfter = [...]status{0: orderPaid, 1: orderPartlyRefunded, fullPrice: orderRefunded}
+func orderAfter(refunded, took uint8) status {
+	switch refunded {
+	case 0:
+		return orderPaid
+	case took:
+		return orderRefunded
+	}
+	return orderPartlyRefunded
+}

@@ -23,7 +23,7 @@ func (x *expander) clients() {
 		if c.sent > 0 {
 			step = StepRetry
 		}
-		x.emit(&n, step, theClient, string(x.m.operation(uint8(k)))+" with "+keyNames[k])
+		x.emit(&n, step, theClient, string(x.m.scope.asks[k])+" with "+keyNames[k])
 	}
 }
 
@@ -101,7 +101,7 @@ func (x *expander) unavailable(n *state, i int) {
 
 // begin is the Begin of a request's operation.
 func (x *expander) begin(n *state, i int) {
-	switch k := n.work[i].key; x.m.scope.asks[k] {
+	switch k := n.work[i].key; x.m.operation(k) {
 	case Pay:
 		x.readOrder(n, i)
 	case CancelOrder:
@@ -110,7 +110,9 @@ func (x *expander) begin(n *state, i int) {
 		x.beginCancelPayment(n, i)
 	case RefundPart, RefundAll:
 		x.beginRefund(n, i)
-	case noOperation, sweep:
+	case Capture:
+		x.beginCapture(n, i)
+	case noOperation, sweep, Authorize, CapturePart:
 		panic("bug: no client asks for this")
 	}
 }
@@ -139,8 +141,8 @@ func (x *expander) takeOver(n *state, i int) {
 // resume goes on from the recovery point with rows that are read now.
 func (x *expander) resume(n *state, i int) {
 	w := &n.work[i]
-	w.set(recorded|inDoubt|seenFailed|doneCancel, false)
-	w.tries, w.end, w.seen, w.object = 0, endNone, noIntent, 0
+	w.set(recorded|inDoubt|seenFailed|doneCancel|expired, false)
+	w.tries, w.end, w.seen, w.object, w.received = 0, endNone, noIntent, 0, 0
 	w.order = n.order.status
 	switch x.m.operation(w.key) {
 	case Pay:
@@ -155,7 +157,9 @@ func (x *expander) resume(n *state, i int) {
 	case sweep:
 		w.intent = w.key - sweepKey + 1
 		x.cancelIntent(n, i)
-	case noOperation:
+	case Capture:
+		x.runCapture(n, i)
+	case noOperation, Authorize, CapturePart:
 	}
 }
 

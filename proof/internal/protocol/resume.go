@@ -46,11 +46,21 @@ func (x *expander) settle(n *state, i int) bool {
 		w.at, w.end = atFinish, endSucceeded
 		row := n.call[confirms+w.key]
 		movedNothing := (row.outcome == callRefused || row.outcome == callNotExecuted) && !row.inDoubt
-		if w.returned == fullPrice && movedNothing {
+		full := uint8(fullPrice)
+		if w.received != 0 {
+			full = w.received
+		}
+		if w.returned == full && movedNothing {
 			w.at = atSpent // Others have paid it, and given all of it back.
 		}
 	case needsAction:
 		w.at = atAction
+	case held:
+		if w.order != orderOpen {
+			x.abandon(n, i, endCanceled)
+		} else {
+			w.at, w.end = atFinish, endAuthorized
+		}
 	case inProcess, noIntent:
 		x.wait(n, i)
 	case closed:
@@ -68,6 +78,9 @@ func (x *expander) readIntent(i int) {
 	it := n.at.intent[w.intent-1]
 	w.seen, w.returned = it.status, x.returned(&n, w.intent)
 	w.set(seenFailed, it.failed)
+	if it.manual && it.status == paid {
+		w.received = it.received
+	}
 	note := string(intentStatuses[it.status])
 	switch w.why {
 	case whyBefore:
@@ -84,6 +97,10 @@ func (x *expander) readIntent(i int) {
 		} else {
 			w.at = atAttempt
 		}
+	case whyCapture:
+		x.capturedBefore(&n, i)
+	case whyCaptured:
+		x.captureRead(&n, i)
 	case whyResumed, whyRefused:
 		panic("bug: a refund is found in a list")
 	}

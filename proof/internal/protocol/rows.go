@@ -9,9 +9,13 @@ var (
 		{processing, requiresAction}: true, {processing, succeeded}: true, {processing, failed}: true,
 		{processing, canceled}: true, {requiresAction, succeeded}: true, {requiresAction, failed}: true,
 		{requiresAction, canceled}: true,
+		{processing, authorized}:   true, {requiresAction, authorized}: true,
+		{authorized, succeeded}: true, {authorized, canceled}: true,
 	}
 	legalOrders = map[change]bool{
 		{orderOpen, orderPaid}: true, {orderOpen, orderCanceled}: true,
+		{orderOpen, orderAuthorized}: true, {orderAuthorized, orderOpen}: true,
+		{orderAuthorized, orderPaid}: true, {orderAuthorized, orderCanceled}: true,
 		{orderPaid, orderPartlyRefunded}: true, {orderPaid, orderRefunded}: true,
 		{orderPartlyRefunded, orderPaid}: true, {orderPartlyRefunded, orderRefunded}: true,
 		{orderRefunded, orderPaid}: true, {orderRefunded, orderPartlyRefunded}: true,
@@ -29,7 +33,7 @@ type changes struct {
 }
 
 // statusMax is more than the statuses of any of the three.
-const statusMax = 6
+const statusMax = 7
 
 func (c *changes) add(d *changes) {
 	for from := range statusMax {

@@ -26,6 +26,15 @@ const (
 	CommitKnown
 	InDoubtIsNotAbsent
 	SearchBeforeNext
+	OneHolder
+	CaptureKeepsOrder
+	CancelDefers
+	HolderEnds
+	CaptureIsRead
+	HoldIsReleased
+	AuthorizedIsRead
+	AmountIsCompared
+	CaptureDoubt
 )
 
 // Left is a rule as it can be left out, with what then breaks.
@@ -104,6 +113,35 @@ var Rules = []Left{
 	{CancelWaits, "cancel-waits", "an order is not canceled while a confirm is in flight",
 		[]string{"internal/payments/cancel.go#beginOrder"},
 		I14, "a payment and a cancel"},
+	{OneHolder, "one-holder", "one capture or cancel at a time works on an authorization",
+		[]string{"internal/payments/capture.go#holdAuthorization", "db/queries/payments.sql#PaymentCaptureBegin",
+			"db/schema.sql#authorization_has_one_end"},
+		I26, "two captures"},
+	{CaptureKeepsOrder, "capture-keeps-order", "a capture and a cancel of the order exclude each other",
+		[]string{"internal/payments/cancel.go#beginOrder", "internal/payments/capture.go#beginHolding"},
+		I26, "a capture and a cancel of the order"},
+	{CancelDefers, "cancel-defers", "a cancel that a capture has overtaken leaves the end of the authorization to that",
+		[]string{"internal/payments/cancel.go#runPayment", "internal/payments/cancel.go#finishPayment"},
+		I26, "a cancel before a capture"},
+	{HolderEnds, "holder-ends", "while a capture or cancel works on an authorization, no other records how that ended",
+		[]string{"internal/payments/authorization.go#authorizationSeen"},
+		I26, "a capture"},
+	{CaptureIsRead, "capture-is-read", "what a capture has done is read from its intent",
+		[]string{"internal/payments/capture.go#capture"},
+		I26, "a capture"},
+	{CaptureDoubt, "capture-doubt", "while an attempt of a capture is in doubt, only what settles that one refuses it",
+		[]string{"internal/payments/capture.go#capture", "internal/stripe/classify.go#effect"},
+		I26, "a capture"},
+	{HoldIsReleased, "hold-is-released", "a capture that took nothing lets others work on the authorization",
+		[]string{"internal/payments/capture.go#abortHolding", "db/queries/payments.sql#PaymentCaptureAbort"},
+		I26, "a capture"},
+	{AuthorizedIsRead, "authorized-is-read", "the intent of an authorized payment is read until it has ended",
+		[]string{"internal/payments/authorization.go#AuthorizationEnded",
+			"internal/reconcile/confirmable.go#scanConfirmable"},
+		I26, "a capture"},
+	{AmountIsCompared, "amount-is-compared", "a capture answers 200 only if what was captured is its amount",
+		[]string{"internal/payments/capture.go#finish"},
+		I26, "a capture"},
 }
 
 // Names are the names of the rules.

@@ -61,6 +61,71 @@ var Scopes = []Scope{
 		asks:  [clients]Operation{Pay, CancelOrder},
 		Tries: 1, Faults: 1, Acts: 1, Copies: 1, Ticks: 1,
 	},
+	{
+		Name: "an authorization", What: "a payment with manual capture, and others in the dashboard",
+		asks: [clients]Operation{Authorize}, Tries: 1, Faults: 1, Acts: 2, Ticks: 1, Dashboard: true, Bank: true,
+		Webhooks: true,
+	},
+	{
+		Name: "a capture", What: "a capture of a part of an authorized payment, and others in the dashboard",
+		asks: [clients]Operation{CapturePart}, begin: authorizedOrder,
+		Tries: 2, Faults: 2, Acts: 2, Ticks: 2, Dashboard: true, Webhooks: true,
+	},
+	{
+		Name: "two captures", What: "captures of all and of a part of an authorized payment, and others in the dashboard",
+		asks: [clients]Operation{Capture, CapturePart}, begin: authorizedOrder,
+		Tries: 1, Faults: 2, Acts: 1, Ticks: 1, Dashboard: true,
+	},
+	{
+		Name: "a capture and a cancel",
+		What: "a capture of an authorized payment and its cancel, and others in the dashboard",
+		asks: [clients]Operation{Capture, CancelPayment}, begin: authorizedOrder,
+		Tries: 1, Faults: 2, Acts: 1, Ticks: 1, Dashboard: true, Webhooks: true,
+	},
+	{
+		Name: "a capture and a cancel of the order", What: "the same with a cancel of the order",
+		asks: [clients]Operation{Capture, CancelOrder}, begin: authorizedOrder,
+		Tries: 1, Faults: 2, Acts: 1, Ticks: 1, Dashboard: true, Webhooks: true,
+	},
+	{
+		Name: "a cancel before a capture", What: "a customer who must act, a cancel of the payment, and a capture",
+		asks: [clients]Operation{Authorize, CancelPayment, Capture}, begin: waitingOrder,
+		Tries: 1, Faults: 1,
+	},
+	{
+		Name: "cancels of both", What: "a customer who must act, and cancels of the payment and of its order",
+		asks: [clients]Operation{Authorize, CancelPayment, CancelOrder}, begin: waitingOrder,
+		Tries: 1, Faults: 1,
+	},
+	{
+		Name: "a capture and a refund", What: "a capture of a part, a refund of it, and others in the dashboard",
+		asks: [clients]Operation{CapturePart, RefundAll}, begin: authorizedOrder,
+		Tries: 1, Faults: 1, Acts: 1, Ticks: 1, Dashboard: true, Bank: true,
+	},
+	{
+		Name: "a restore and a capture", What: "an authorization, its capture, and a database that goes back",
+		asks:  [clients]Operation{Authorize, CapturePart},
+		Tries: 1, Copies: 1, Ticks: 1,
+	},
+}
+
+// authorizedOrder is an order whose payment with manual capture is authorized.
+func authorizedOrder(s *state) {
+	s.order.status = orderAuthorized
+	s.pay[adoptedPayment] = paymentRow{status: authorized, number: 1, intent: 1, flags: manual}
+	s.at.intent[0] = intent{status: held, number: 1, payer: byBrowser, manual: true}
+}
+
+// waitingOrder is an order whose payment with manual capture waits for its customer.
+func waitingOrder(s *state) {
+	s.pay[firstKey] = paymentRow{status: requiresAction, number: 1, intent: 1, flags: manual | hadAction}
+	s.key[firstKey] = keyRow{point: actionRequired}
+	s.call[createCalls] = callRow{attempts: 1, outcome: callDone}
+	s.call[confirms] = callRow{attempts: 1, outcome: callDone}
+	s.at.memory[createCalls] = memory{reply: replyDone, intent: unconfirmed, object: 1}
+	s.at.memory[confirms] = memory{reply: replyDone, intent: needsAction, object: 1}
+	s.at.intent[0] = intent{status: needsAction, number: 1, manual: true, secret: true}
+	s.client[firstKey] = client{sent: 1}
 }
 
 // canceledOrder is an order that was canceled. The creation of its first intent got no response, and the intent is

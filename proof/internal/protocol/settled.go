@@ -5,6 +5,8 @@ package protocol
 // unsettled is the invariant that a state breaks in which nothing happens any more; 0: none.
 func (m *Model) unsettled(s *state) Invariant {
 	switch {
+	case m.looksFor(I26) && reserved(s):
+		return I26
 	case m.looksFor(I5) && unfinished(s):
 		return I5
 	case m.looksFor(I28) && forgotten(s):
@@ -32,7 +34,7 @@ func forgotten(s *state) bool {
 			continue
 		}
 		must := p.flags&mustBeRefunded != 0 || s.order.status == orderCanceled
-		if p.status == succeeded && must && p.refunded < fullPrice &&
+		if p.status == succeeded && must && p.refunded < p.took() &&
 			!(s.owed.payment == uint8(k+1) && !s.owed.ended && s.owed.parked) {
 			return true
 		}
@@ -54,7 +56,7 @@ func drifts(s *state) bool {
 	for j, i := range s.at.intent {
 		taken := int8(0)
 		if i.status == paid {
-			taken = fullPrice
+			taken = int8(i.took())
 		}
 		for _, r := range s.at.refund {
 			if r.intent == uint8(j+1) && r.status == refundSucceeded {
@@ -63,7 +65,7 @@ func drifts(s *state) bool {
 		}
 		for _, p := range s.pay {
 			if p.status == succeeded && p.intent == uint8(j+1) {
-				taken -= fullPrice - int8(p.refunded)
+				taken -= int8(p.took()) - int8(p.refunded)
 			}
 		}
 		if taken != 0 {

@@ -7,17 +7,18 @@ import (
 // How large the world of the model is. An order is of two units, so that it can be refunded in part.
 const (
 	workers   = 2
-	clients   = 2
+	clients   = 3
 	fullPrice = 2
 	// tick is how much time passes at once. Five ticks separate all limits of the code: of resending (12 h), of
 	// Stripe's memory (24 h), of waiting for a lost refund (36 h) and of retrying (48 h).
 	tick = 13 * time.Hour
 )
 
-// The slots of keys: two of clients, and those of the service's own work.
+// The slots of keys: those of clients, and those of the service's own work.
 const (
 	firstKey = iota
 	secondKey
+	thirdKey
 	automaticKey // of the first automatic refund
 	retryKey     // of the next, when that has failed
 	sweepKey     // of the cancel of the first abandoned intent; the next slot is that of the second
@@ -47,7 +48,8 @@ const (
 	cancelsOf   = confirms + clients
 	cancelTries = 3
 	refundCalls = cancelsOf + intents*cancelTries
-	calls       = refundCalls + ownRefunds
+	captures    = refundCalls + ownRefunds
+	calls       = captures + clients
 )
 
 // state is everything at one moment. It is compared and hashed as it is, so it holds no pointers and no sums that
@@ -94,6 +96,9 @@ type paymentRow struct {
 	number    uint8 // intent_number
 	intent    uint8 // from 1
 	flags     paymentFlag
+	captured  uint8 // of a manual one
+	capturing uint8 // capturing_key, from 1
+	amount    uint8 // capturing_minor; 0: it is canceled
 	refunding uint8
 	refunded  uint8
 	since     uint8 // the hour of its status
@@ -107,6 +112,7 @@ const (
 	intentSpent
 	mustBeRefunded
 	hadAction // it has been requires_action: the invariant needs it, the row has no such column
+	manual    // manual_capture
 )
 
 type keyRow struct {
@@ -157,6 +163,10 @@ type intent struct {
 	payer  uint8 // who paid it: a client's confirm, from 1; byBrowser, byOthers
 	events event // that have happened, and may be delivered at any time, in any order and again
 	born   uint8
+
+	manual   bool  // its money is reserved first
+	received uint8 // of a manual one
+	capturer uint8 // a client's capture, from 1; 0: none, or others
 }
 
 const (

@@ -18,6 +18,7 @@ const (
 	cancelBegun
 	refundRecorded
 	cancelAbandonedBegun
+	captureRecorded
 	finished
 )
 
@@ -25,7 +26,8 @@ const (
 var pointNames = [...]string{
 	paymentRecorded: payments.PaymentRecorded, intentRecorded: payments.IntentRecorded,
 	actionRequired: payments.ActionRequired, cancelBegun: "cancel_begun", refundRecorded: "refund_recorded",
-	cancelAbandonedBegun: "cancel_abandoned_begun", finished: idempotency.Finished,
+	cancelAbandonedBegun: "cancel_abandoned_begun", captureRecorded: "capture_recorded",
+	finished: idempotency.Finished,
 }
 
 // status is one of a payment, an order or a refund: an index into the list of its enum.
@@ -36,6 +38,7 @@ const (
 	noPayment status = iota
 	processing
 	requiresAction
+	authorized
 	succeeded
 	failed
 	canceled
@@ -43,13 +46,15 @@ const (
 
 var paymentStatuses = [...]db.PaymentStatus{
 	processing: db.PaymentStatusProcessing, requiresAction: db.PaymentStatusRequiresAction,
-	succeeded: db.PaymentStatusSucceeded, failed: db.PaymentStatusFailed, canceled: db.PaymentStatusCanceled,
+	authorized: db.PaymentStatusAuthorized,
+	succeeded:  db.PaymentStatusSucceeded, failed: db.PaymentStatusFailed, canceled: db.PaymentStatusCanceled,
 }
 
 // The statuses of the order.
 const (
 	noOrder status = iota
 	orderOpen
+	orderAuthorized
 	orderPaid
 	orderCanceled
 	orderPartlyRefunded
@@ -57,7 +62,8 @@ const (
 )
 
 var orderStatuses = [...]db.OrderStatus{
-	orderOpen: db.OrderStatusOpen, orderPaid: db.OrderStatusPaid, orderCanceled: db.OrderStatusCanceled,
+	orderOpen: db.OrderStatusOpen, orderAuthorized: db.OrderStatusAuthorized, orderPaid: db.OrderStatusPaid,
+	orderCanceled: db.OrderStatusCanceled,
 	orderPartlyRefunded: db.OrderStatusPartiallyRefunded, orderRefunded: db.OrderStatusRefunded,
 }
 
@@ -84,6 +90,7 @@ const (
 	needsMethod
 	needsAction
 	inProcess
+	held
 	paid
 	closed
 )
@@ -91,7 +98,7 @@ const (
 var intentStatuses = [...]stripe.IntentStatus{
 	unconfirmed: stripe.IntentRequiresConfirmation, needsMethod: stripe.IntentRequiresPaymentMethod,
 	needsAction: stripe.IntentRequiresAction, inProcess: stripe.IntentProcessing,
-	paid: stripe.IntentSucceeded, closed: stripe.IntentCanceled,
+	held: stripe.IntentRequiresCapture, paid: stripe.IntentSucceeded, closed: stripe.IntentCanceled,
 }
 
 // outcome of a call, as stripe_calls has it.

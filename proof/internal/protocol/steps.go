@@ -42,6 +42,11 @@ const (
 	StepPaysNothing
 	StepCancelPayment
 	StepFinishSweep
+	StepHold
+	StepBeginCapture
+	StepFinishCapture
+	StepRefuseCapture
+	StepFinishAuthorized
 	StepBeginRefund
 	StepListRefunds
 	StepFinishRefund
@@ -50,6 +55,7 @@ const (
 	StepReconcileAgrees
 	StepReconcileExpedites
 	StepReconcileRefunds
+	StepReconcileEnds
 	StepAdopt
 	StepSweep
 	StepWebhook
@@ -63,6 +69,10 @@ const (
 	StepStateConflict
 	StepRefunded
 	StepRefundPending
+	StepCaptured
+	StepCaptureRefused
+	StepCaptureExpired
+	StepExpires
 	StepRefundTooLarge
 	StepRefundRefused
 	StepAuthenticates
@@ -71,6 +81,7 @@ const (
 	StepOtherPays
 	StepDashboardCancels
 	StepDashboardRefunds
+	StepDashboardCaptures
 	StepBankPays
 	StepBankRefuses
 	StepRefundArrives
@@ -105,15 +116,17 @@ type description struct {
 func at(says string, places ...string) description { return description{says, places} }
 
 const (
-	inKeys    = "internal/idempotency/"
-	inHTTP    = "internal/http/idempotency.go#"
-	inPay     = "internal/payments/payment.go#"
-	inResume  = "internal/payments/payment_resume.go#"
-	inCancel  = "internal/payments/cancel.go#"
-	inRefund  = "internal/payments/refund_"
-	inRepair  = "internal/payments/repair_"
-	inCalls   = "internal/calls/calls.go#"
-	inQueries = "db/queries/"
+	inKeys          = "internal/idempotency/"
+	inHTTP          = "internal/http/idempotency.go#"
+	inPay           = "internal/payments/payment.go#"
+	inResume        = "internal/payments/payment_resume.go#"
+	inCancel        = "internal/payments/cancel.go#"
+	inRefund        = "internal/payments/refund_"
+	inRepair        = "internal/payments/repair_"
+	inCapture       = "internal/payments/capture.go#"
+	inAuthorization = "internal/payments/authorization.go#"
+	inCalls         = "internal/calls/calls.go#"
+	inQueries       = "db/queries/"
 )
 
 // descriptions of all steps. Those of others than the service name no place.
@@ -172,6 +185,16 @@ var descriptions = [stepCount]description{
 	StepCancelPayment: at("commits the end of the payment's cancel:", inCancel+"finishPayment"),
 	StepFinishSweep: at("commits that an abandoned intent has ended:",
 		inRepair+"cancel_abandoned.go#runCancelAbandoned"),
+	StepHold: at("commits that the cancel works on the authorization:", inCancel+"runPayment",
+		inCapture+"holdAuthorization"),
+	StepBeginCapture: at("commits a capture, and sends it:", inCapture+"begin", inCapture+"beginHolding",
+		inQueries+"payments.sql#PaymentCaptureBegin"),
+	StepFinishCapture: at("commits the end of the capture:", inCapture+"finish", inCapture+"run", inCapture+"capture",
+		inCapture+"settle", inAuthorization+"endAuthorization", inAuthorization+"Advanced"),
+	StepRefuseCapture: at("commits that the capture took nothing:", inCapture+"refused", inCapture+"abortHolding",
+		inQueries+"payments.sql#PaymentCaptureAbort"),
+	StepFinishAuthorized: at("commits T2, authorized:", inAuthorization+"settleAuthorized",
+		inAuthorization+"finishAuthorized", inQueries+"orders.sql#OrderAuthorize"),
 	StepBeginRefund: at("commits a refund:",
 		inRefund+"begin.go#beginRefund", inQueries+"refunds.sql#RefundInsert"),
 	StepListRefunds: at("lists the refunds at Stripe:",
@@ -187,6 +210,8 @@ var descriptions = [stepCount]description{
 		"internal/reconcile/reconciler.go#repairIntent", inKeys+"wake.go#Expedite"),
 	StepReconcileRefunds: at("applies the refunds of",
 		"internal/reconcile/reconciler.go#repairRefund", inRefund+"seen.go#applyRefunds"),
+	StepReconcileEnds: at("records how the authorization ended:", inAuthorization+"AuthorizationEnded",
+		inAuthorization+"authorizationSeen", inQueries+"orders.sql#OrderReopen"),
 	StepAdopt: at("adopts", inRepair+"adopt.go#adoptAs", inRepair+"adopt.go#recordAdopted"),
 	StepSweep: at("has an abandoned intent canceled:", inRepair+"cancel_abandoned.go#CancelAbandoned"),
 	StepWebhook: at("is delivered, of",
@@ -203,6 +228,10 @@ var descriptions = [stepCount]description{
 	StepStateConflict:       at("refuses, because of the intent's state,"),
 	StepRefunded:            at("refunds for"),
 	StepRefundPending:       at("begins a refund for"),
+	StepCaptured:            at("captures for"),
+	StepCaptureRefused:      at("refuses for good, and captures nothing,"),
+	StepCaptureExpired:      at("refuses, because the network has dropped the authorization,"),
+	StepExpires:             at("releases what was reserved, after its time, of"),
 	StepRefundTooLarge:      at("refuses, because less is left,"),
 	StepRefundRefused:       at("refuses for good"),
 	StepAuthenticates:       at("authenticates and pays"),
@@ -211,6 +240,7 @@ var descriptions = [stepCount]description{
 	StepOtherPays:           at("pays"),
 	StepDashboardCancels:    at("cancels"),
 	StepDashboardRefunds:    at("refunds"),
+	StepDashboardCaptures:   at("captures"),
 	StepBankPays:            at("pays"),
 	StepBankRefuses:         at("refuses"),
 	StepRefundArrives:       at("completes a refund"),
@@ -238,14 +268,15 @@ var descriptions = [stepCount]description{
 // The names in histories.
 var (
 	keyNames = [keys]string{
-		"key k1", "key k2", "refund_order 1", "refund_order 2", "sweep of intent 1", "sweep of intent 2",
+		"key k1", "key k2", "key k3", "refund_order 1", "refund_order 2", "sweep of intent 1", "sweep of intent 2",
 	}
 	intentNames = [intents]string{"intent 1", "intent 2", "intent 3"}
 	callNames   = [calls]string{
-		"create intent 1", "create intent 2", "create intent 3", "confirm of k1", "confirm of k2",
+		"create intent 1", "create intent 2", "create intent 3", "confirm of k1", "confirm of k2", "confirm of k3",
 		"cancel of intent 1", "second cancel of intent 1", "third cancel of intent 1",
 		"cancel of intent 2", "second cancel of intent 2", "third cancel of intent 2",
 		"cancel of intent 3", "second cancel of intent 3", "third cancel of intent 3",
-		"refund of k1", "refund of k2", "automatic refund 1", "automatic refund 2",
+		"refund of k1", "refund of k2", "refund of k3", "automatic refund 1", "automatic refund 2",
+		"capture of k1", "capture of k2", "capture of k3",
 	}
 )

@@ -28,6 +28,8 @@ func (x *expander) execute(i int) {
 		x.executeConfirm(i, r)
 	case stripe.OpCancel:
 		x.executeCancel(i, r)
+	case stripe.OpCapture:
+		x.executeCapture(i, r)
 	default:
 		x.executeRefund(i, r)
 	}
@@ -38,7 +40,7 @@ func (x *expander) execute(i int) {
 	n.faults--
 	x.respond(&n, i, request{reply: replyTurnedAway})
 	x.emit(&n, StepTurnedAway, atStripe, callNames[r.call])
-	if operationOf(r.call) == stripe.OpConfirm {
+	if op := operationOf(r.call); op == stripe.OpConfirm || op == stripe.OpCapture {
 		n = *x.s
 		n.faults--
 		x.respond(&n, i, request{reply: replyInvalid})

@@ -8,7 +8,7 @@ func (x *expander) executeCreate(i int, r request) {
 		if n.at.intent[j].status != noIntent {
 			continue
 		}
-		n.at.intent[j] = intent{status: unconfirmed, number: r.number, born: n.hours}
+		n.at.intent[j] = intent{status: unconfirmed, number: r.number, born: n.hours, manual: r.manual}
 		x.executed(&n, i, r, request{reply: replyDone, status: unconfirmed, object: uint8(j + 1)}, StepCreated,
 			intentNames[j])
 		return
@@ -26,7 +26,7 @@ func (x *expander) executeConfirm(i int, r request) {
 	for _, to := range []struct {
 		status intentStatus
 		step   Step
-	}{{paid, StepCharged}, {needsMethod, StepDeclined}, {needsAction, StepNeedsAction}, {inProcess, StepProcessing}} {
+	}{{it.success(), StepCharged}, {needsMethod, StepDeclined}, {needsAction, StepNeedsAction}, {inProcess, StepProcessing}} {
 		if to.status == inProcess && !x.m.scope.Bank {
 			continue
 		}
@@ -55,8 +55,8 @@ func (x *expander) move(n *state, id uint8, to intentStatus, payer uint8) {
 		it.events |= eventSucceeded
 	case closed:
 		it.events |= eventCanceled
-	case noIntent, unconfirmed, needsMethod, needsAction, inProcess:
-		if to == inProcess {
+	case noIntent, unconfirmed, needsMethod, needsAction, inProcess, held:
+		if to == inProcess || to == held {
 			it.payer = payer
 		}
 		it.events |= eventChanged
@@ -65,7 +65,7 @@ func (x *expander) move(n *state, id uint8, to intentStatus, payer uint8) {
 
 func (x *expander) executeCancel(i int, r request) {
 	n := *x.s
-	if !n.at.intent[r.intent-1].confirmable() {
+	if it := n.at.intent[r.intent-1]; !it.confirmable() && it.status != held {
 		x.remember(&n, i, r, request{reply: replyConflict})
 		x.emit(&n, StepStateConflict, atStripe, callNames[r.call])
 		return
@@ -129,5 +129,5 @@ func (x *expander) returned(n *state, id uint8) (units uint8) {
 }
 
 func (x *expander) leftAtStripe(n *state, id uint8) uint8 {
-	return fullPrice - min(fullPrice, x.returned(n, id))
+	return n.at.intent[id-1].took() - min(n.at.intent[id-1].took(), x.returned(n, id))
 }

@@ -64,11 +64,15 @@ func names[S ~string](table string, statuses []S, legal map[change]bool) map[str
 var rowsOf = map[string]struct{ insert, change string }{
 	"payment": {
 		`INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
-			intent_number, intent_id, created_at, status, failure_code, intent_closed)
+			intent_number, intent_id, created_at, status, failure_code, intent_closed, manual_capture, capture_before,
+			captured_minor)
 		VALUES ('t', 'p', 'o', 'k', 2, 'eur', 'pm', 1, 'pi_1', clock_timestamp(), $1::text::payment_status,
-			CASE WHEN $1::text = 'failed' THEN 'x' END, true)`,
+			CASE WHEN $1::text = 'failed' THEN 'x' END, true, true,
+			CASE WHEN $1::text = 'authorized' THEN clock_timestamp() END, CASE WHEN $1::text = 'succeeded' THEN 1 END)`,
 		`UPDATE payments SET status = $1::text::payment_status, version = version + 1,
-			failure_code = CASE WHEN $1::text = 'failed' THEN 'x' END`,
+			failure_code = CASE WHEN $1::text = 'failed' THEN 'x' END,
+			capture_before = CASE WHEN $1::text = 'authorized' THEN clock_timestamp() END,
+			captured_minor = CASE WHEN $1::text = 'succeeded' THEN 1 END`,
 	},
 	"order": {
 		`INSERT INTO orders (tenant_id, id, amount_minor, currency, items, payment_id, created_at, status)

@@ -18,6 +18,7 @@ type worker struct {
 	order    status
 	number   uint8
 	intent   uint8
+	received uint8 // of a manual intent, as it was seen
 }
 
 // place is where a worker is: what its next step is.
@@ -43,6 +44,8 @@ const (
 	atFinishCancel
 	atFinishSweep
 	atFinishRefund
+	atHold
+	atFinishCapture
 )
 
 // memo is what a worker remembers.
@@ -59,7 +62,8 @@ const (
 	fits                        // the refund fits into what is left at Stripe
 	seenFailed                  // the intent that was read shows a failure
 	liveAtRead                  // the order had a live payment when it was read
-	doneCancel                  // the cancel that was asked for is done
+	doneCancel                  // the cancel that was asked for is done; nothing comes of the capture any more
+	expired                     // the network has dropped the authorization
 )
 
 func (w *worker) has(m memo) bool { return w.flags&m != 0 }
@@ -80,6 +84,8 @@ const (
 	whyBeforeCancel            // a cancel was refused before
 	whyResumed                 // a refund: whether it was made
 	whyRefused                 // a refund: whether the refusal is of our own success
+	whyCapture                 // before a capture that may have been sent
+	whyCaptured                // what a capture has done
 )
 
 // ending is how a payment, a cancel or a refund ends.
@@ -93,6 +99,7 @@ const (
 	endCanceled
 	endStored // another operation has ended it
 	endRefused
+	endAuthorized
 )
 
 // request is one POST to Stripe on its way.
@@ -103,6 +110,7 @@ type request struct {
 	units  uint8
 	number uint8 // of the intent to create
 	of     uint8 // the payment of a refund
+	manual bool  // the intent to create
 	own    bool  // it carries a Stripe key of its own
 	reply  reply
 	replay bool
