@@ -63,7 +63,7 @@ const (
 
 var orderStatuses = [...]db.OrderStatus{
 	orderOpen: db.OrderStatusOpen, orderAuthorized: db.OrderStatusAuthorized, orderPaid: db.OrderStatusPaid,
-	orderCanceled: db.OrderStatusCanceled,
+	orderCanceled:       db.OrderStatusCanceled,
 	orderPartlyRefunded: db.OrderStatusPartiallyRefunded, orderRefunded: db.OrderStatusRefunded,
 }
 
