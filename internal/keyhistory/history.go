@@ -260,7 +260,8 @@ func found[T any](row T, err error) (*T, error) {
 func (r *Reader) calls(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([]Call, error) {
 	own := row.TenantID + ":" + row.Key
 	p := db.KeyHistoryCallsParams{
-		TenantID: row.TenantID, Key: row.Key, OwnKeys: append([]string{own + ":confirm", own + ":refund"}, m.StripeKeys...),
+		TenantID: row.TenantID, Key: row.Key,
+		OwnKeys: append([]string{own + ":confirm", own + ":capture", own + ":refund"}, m.StripeKeys...),
 	}
 	if m.refund != nil {
 		p.OwnKeys = append(p.OwnKeys, m.refund.StripeKey) // of a refund that no caller asked for, it names the order

@@ -2,6 +2,7 @@ package keyhistory_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"testing"
@@ -109,7 +110,17 @@ func TestHistory(t *testing.T) {
 			`{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`).ID()
 		require.Equal(t, http.StatusOK, b.API.Post("/v1/orders/"+other+"/cancel", "cancel-order", "{}").Status)
 
+		held := b.API.Post("/v1/orders", "order-2",
+			`{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`).ID()
+		authorize := fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa","capture":"manual"}`, held)
+		payment := "/v1/payments/" + b.API.Post("/v1/payments", "authorize", authorize).ID()
+		authorized := historyOf(b, "authorize").Get("verdict")
+		require.Equal(t, http.StatusOK, b.API.Post(payment+"/capture", "capture", `{"amount":700}`).Status)
+		require.Equal(t, http.StatusConflict, b.API.Post(payment+"/capture", "capture-again", `{"amount":300}`).Status)
+		require.Equal(t, http.StatusCreated, b.API.Post(payment+"/refunds", "refund-part", `{"amount":200}`).Status)
+
 		require.Regexp(t, `^waits for the customer, no money taken yet: the completer looks again at `, waits)
+		require.Equal(t, "authorized, no money taken yet; a capture takes it, a cancel releases it", authorized)
 		verdicts := map[string]string{
 			"declined":       `declined \(insufficient_funds\), no money taken`,
 			"failed":         `failed \(resource_missing\), no money taken`,
@@ -121,10 +132,18 @@ func TestHistory(t *testing.T) {
 			"too-much":       `refused for good; nothing was done under this key`,
 			"order":          `one order was made`,
 			"cancel-order":   `the order was canceled`,
+			"authorize": `charged once, ch_\w+, 7\.00 USD of 10\.00 USD authorized, ` +
+				`and 2\.00 USD of 7\.00 USD refunded`,
+			"capture": `charged once, ch_\w+, 7\.00 USD of 10\.00 USD authorized, ` +
+				`and 2\.00 USD of 7\.00 USD refunded`,
+			"capture-again": `refused for good; nothing was done under this key`,
+			"refund-part":   `refunded once, re_\w+`,
 		}
 		for _, played := range verdictsOfParts {
 			maps.Copy(verdicts, played(b))
 		}
+		require.Contains(t, members(historyOf(b, "capture"), "provider_calls", "stripe_key"),
+			b.Tenant.ID+":capture:capture")
 		for key, verdict := range verdicts {
 			require.Regexp(t, "^"+verdict+"$", historyOf(b, key).Get("verdict"), key)
 		}

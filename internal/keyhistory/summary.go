@@ -26,7 +26,7 @@ const (
 func builtIn(operation string) bool {
 	switch operation {
 	case payments.CreateOrder, payments.CancelOrder, payments.CreatePayment, payments.CancelPayment,
-		payments.CreateRefund, payments.RefundOrder, payments.CancelAbandonedIntent:
+		payments.CapturePayment, payments.CreateRefund, payments.RefundOrder, payments.CancelAbandonedIntent:
 		return true
 	case payments.RefundByOperator, payments.RefundOrphanedIntent: // part: operator
 		return true // part: operator
@@ -64,6 +64,8 @@ func verdictOn(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 		return refundVerdict(m)
 	case m.payment != nil && row.Operation == payments.CreatePayment:
 		return paymentVerdict(m)
+	case m.payment != nil && row.Operation == payments.CapturePayment:
+		return captureVerdict(row, m, calls)
 	case m.payment != nil && m.payment.Status == db.PaymentStatusCanceled:
 		return "the payment was canceled, no money taken"
 	case m.order != nil && row.Operation == payments.CreateOrder:
@@ -91,7 +93,8 @@ func unknownVerdict(row db.KeyHistoryKeyRow, calls []Call) string {
 // and when it is tried again.
 func unfinishedVerdict(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 	what := "not finished, no money has moved"
-	moves := append([]string{string(stripe.OpConfirm), string(stripe.OpRefund)}, m.MovesMoney...)
+	moves := append([]string{string(stripe.OpConfirm), string(stripe.OpCapture), string(stripe.OpRefund)},
+		m.MovesMoney...)
 	unknown := slices.ContainsFunc(calls, func(c Call) bool {
 		return slices.Contains(moves,
 			c.Operation) && (c.Outcome == db.StripeOutcomeUnknown || c.Outcome == db.StripeOutcomeSent)
@@ -128,9 +131,24 @@ func paymentVerdict(m made) string {
 		return "failed (" + postgres.Deref(p.FailureCode) + "), no money taken"
 	case db.PaymentStatusCanceled:
 		return "canceled, no money taken"
+	case db.PaymentStatusAuthorized:
+		return "authorized, no money taken yet; a capture takes it, a cancel releases it"
 	case db.PaymentStatusProcessing, db.PaymentStatusRequiresAction:
 	}
 	return unended
+}
+
+// captureVerdict is the verdict about a capture that has ended. One that failed left the payment to another key, which
+// may have captured it since: only the capture's own response or call says that it was this one.
+func captureVerdict(row db.KeyHistoryKeyRow, m made, calls []Call) string {
+	took := row.AnswerStatus != nil && *row.AnswerStatus == http.StatusOK ||
+		slices.ContainsFunc(calls, func(c Call) bool {
+			return c.Operation == string(stripe.OpCapture) && c.Outcome == db.StripeOutcomeDone
+		})
+	if took && m.payment.Status == db.PaymentStatusSucceeded {
+		return ChargedOnce(m.payment)
+	}
+	return refused
 }
 
 // ChargedOnce is the verdict about a payment that succeeded.
@@ -139,14 +157,19 @@ func ChargedOnce(p *db.Payment) string {
 	if object == "" {
 		object = postgres.Deref(p.IntentID)
 	}
-	verdict := "charged once, " + object
+	verdict, taken := "charged once, "+object, p.AmountMinor
+	if p.CapturedMinor != nil && *p.CapturedMinor < p.AmountMinor {
+		taken = *p.CapturedMinor
+		verdict += fmt.Sprintf(", %s of %s authorized", money.Format(taken, p.Currency),
+			money.Format(p.AmountMinor, p.Currency))
+	}
 	switch p.AmountRefundedMinor {
 	case 0:
-	case p.AmountMinor:
+	case taken:
 		verdict += ", and refunded"
 	default:
 		verdict += fmt.Sprintf(", and %s of %s refunded", money.Format(p.AmountRefundedMinor, p.Currency),
-			money.Format(p.AmountMinor, p.Currency))
+			money.Format(taken, p.Currency))
 	}
 	if p.AmountDisputedMinor > 0 {
 		verdict += "; " + money.Format(p.AmountDisputedMinor, p.Currency) + " withdrawn by the bank in a dispute"
