@@ -131,6 +131,8 @@ type object struct {
 	Status      any    // a string in an object, a number in a problem
 	Code        string // of a problem
 	DeclineCode string `json:"decline_code"`
+	AmountPaid  int64  `json:"amount_paid"`     // of an order
+	Disputed    int64  `json:"amount_disputed"` // of an order or payment
 	Stripe      struct {
 		PaymentIntent string `json:"payment_intent"`
 		Charge        string

@@ -43,6 +43,20 @@ var actions = []action{
 		do:     payConcurrently(50, "The same request, 50 times"),
 	},
 	{
+		Name: "capture", Button: "Authorize and capture", Note: "a part, with two requests at once",
+		Why: "The shop reserves 12.50 USD on the card. When it ships for 9.00 USD, it captures that, with the same " +
+			"request to both processes at once, while Stripe is slow.",
+		Reason: "An authorization is no charge. It was captured once, and Stripe released the rest.",
+		do:     authorizeAndCapture,
+	},
+	{
+		Name: "release", Button: "Release an authorization", Note: "then pay with another card",
+		Why: "The shop reserves the money, and cancels the payment instead of capturing it. Then the customer pays with " +
+			"another card.",
+		Reason: "The authorization was released and never taken, so the order was open again. The other card was charged.",
+		do:     releaseAuthorization,
+	},
+	{
 		Name: "lose", Button: "Lose Stripe's response", Note: "after the charge", Breaks: true,
 		Why: "Stripe charges the card, then the connection breaks. The API cannot know whether the charge was made.",
 		Reason: "The API responds 202, looks the payment up at Stripe instead of charging again, and " +

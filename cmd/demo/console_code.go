@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
+
+	"example.com/payonce/stripesim"
 )
 
 // codeOf names the function behind each line of the timeline, as "file#function".
@@ -23,6 +25,9 @@ var codeOf = map[string]string{
 	"intent_recorded":  "internal/payments/payment.go#createIntent",
 	"charge":           "internal/payments/payment.go#confirm",
 	"finished":         "internal/payments/payment.go#Finish",
+	"capture_recorded": "internal/payments/capture.go#begin",
+	"cancel_begun":     "internal/payments/cancel.go#beginPayment",
+	"captured":         "internal/payments/capture.go#capture",
 	"taken_over":       "internal/idempotency/completer.go#RunOnce",
 	"resumed":          "internal/idempotency/completer.go#complete",
 	"fenced":           "internal/idempotency/claim.go#fenced",
@@ -30,15 +35,21 @@ var codeOf = map[string]string{
 	"inbox":            "internal/inbox/processor.go#apply",
 	"event":            "internal/outbox/relay.go#publish",
 
+	// By the kind of effect.
+	stripesim.EffectAuthorized: "internal/payments/authorization.go#settleAuthorized",
+	stripesim.EffectReleased:   "internal/payments/authorization.go#endAuthorization",
+
 	// What the buttons do.
-	"pay":    "cmd/demo/console_actions.go#payOnce",
-	"double": "cmd/demo/console_actions.go#payConcurrently",
-	"fifty":  "cmd/demo/console_actions.go#payConcurrently",
-	"lose":   "cmd/demo/console_actions.go#loseStripeResponse",
-	"kill":   "cmd/demo/console_actions.go#killProcess",
-	"pause":  "cmd/demo/console_actions.go#pauseProcess",
-	"cut":    "cmd/demo/console_actions.go#cutPostgres",
-	"again":  "cmd/demo/console_actions.go#retryLastRequest",
+	"pay":     "cmd/demo/console_actions.go#payOnce",
+	"double":  "cmd/demo/console_actions.go#payConcurrently",
+	"fifty":   "cmd/demo/console_actions.go#payConcurrently",
+	"capture": "cmd/demo/console_authorizations.go#authorizeAndCapture",
+	"release": "cmd/demo/console_authorizations.go#releaseAuthorization",
+	"lose":    "cmd/demo/console_actions.go#loseStripeResponse",
+	"kill":    "cmd/demo/console_actions.go#killProcess",
+	"pause":   "cmd/demo/console_actions.go#pauseProcess",
+	"cut":     "cmd/demo/console_actions.go#cutPostgres",
+	"again":   "cmd/demo/console_actions.go#retryLastRequest",
 }
 
 // sourceTree is the repository's folder, if the demo runs in a checkout of it.

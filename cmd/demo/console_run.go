@@ -28,7 +28,7 @@ type actionRun struct {
 	id    int64
 	title string
 	order string
-	pay   request
+	pay   request // the last that pays the order, or captures or releases its authorization
 
 	mu     sync.Mutex
 	ended  time.Time // zero while it is running
@@ -110,7 +110,7 @@ func (run *actionRun) createOrder() error {
 // each at its own time: what happens in between stands between them.
 func (run *actionRun) sendPayment(to *endpoint) response {
 	run.add(entry{
-		Kind: kindRequest, Who: "Shop → " + to.name, Text: "POST /v1/payments, key " + run.pay.key,
+		Kind: kindRequest, Who: "Shop → " + to.name, Text: "POST " + pathShown(run.pay.path) + ", key " + run.pay.key,
 		Key: run.pay.key, Code: codeOf["request"],
 	})
 	run.board.countRequests(run.order, 1, 0)
@@ -190,10 +190,7 @@ func (run *actionRun) sendPayments(n int, text string) []response {
 // payUntilFinal retries the payment with the same key until the response is final.
 func (run *actionRun) payUntilFinal(to *endpoint) error {
 	a, err := run.sendUntilFinal(to, run.pay, run.sendPayment)
-	if err == nil && (a.status != http.StatusCreated || a.object().Status != "succeeded") {
-		err = fmt.Errorf("the response is %s", a)
-	}
-	return err
+	return expectResponse(a, err, http.StatusCreated, "succeeded")
 }
 
 // sendUntilFinal retries as a client should: after Retry-After, and at the other
@@ -245,15 +242,33 @@ func (run *actionRun) holdStripe(fail func(pending <-chan response, release func
 func (c *console) rememberRun(run *actionRun) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.runs[run.pay.key], c.runs[run.order] = run, run
 	c.lastRun = run
-	if c.runKeys = append(c.runKeys, run.pay.key, run.order); len(c.runKeys) > 2*maxActionRuns {
-		for _, id := range c.runKeys[:2] {
-			delete(c.runs, id)
-			delete(c.historyRead, id)
-		}
-		c.shop.dropRecorded(c.runKeys[0])
-		c.runKeys = slices.Delete(c.runKeys, 0, 2)
+	c.remember(run, run.pay.key, run.order)
+}
+
+// use makes a request the run's, for what is sent and retried from now on.
+func (run *actionRun) use(r request) {
+	run.console.mu.Lock()
+	defer run.console.mu.Unlock()
+	known := r.key == run.pay.key
+	run.pay = r
+	if !known {
+		run.remember(run, r.key)
+	}
+}
+
+// remember keeps the newest keys and orders. Called with mu held.
+func (c *console) remember(run *actionRun, ids ...string) {
+	for _, id := range ids {
+		c.runs[id] = run
+		c.runKeys = append(c.runKeys, id)
+	}
+	for len(c.runKeys) > 2*maxActionRuns {
+		oldest := c.runKeys[0]
+		delete(c.runs, oldest)
+		delete(c.historyRead, oldest)
+		c.shop.dropRecorded(oldest)
+		c.runKeys = slices.Delete(c.runKeys, 0, 1)
 	}
 }
 
@@ -281,6 +296,9 @@ func orderIn(event []byte) string {
 }
 
 // ---- texts ---------------------------------------------------------------------------
+
+// pathShown is a path without the payment's id, which its card shows by its order.
+func pathShown(path string) string { return longID.ReplaceAllString(path, "{id}") }
 
 func tone(a response) string {
 	switch {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -54,16 +55,22 @@ func (c *console) readEffects(ctx context.Context) {
 	for _, e := range effects {
 		c.effects = e.Seq
 		order := e.Metadata["order_id"]
-		if e.Kind != stripesim.EffectCharge || !c.board.countCharge(order) {
-			continue
-		}
 		run := c.runOf(order)
-		if run == nil {
+		if what, ok := holdTexts[e.Kind]; ok && run != nil {
+			run.add(entry{
+				Kind: kindStripe, At: e.At, Tone: toneWait, Code: codeOf[e.Kind],
+				Text: fmt.Sprintf(what, money(e.Amount, e.Currency)),
+			})
+		}
+		if e.Kind != stripesim.EffectCharge || !c.board.countCharge(order) || run == nil {
 			continue
 		}
 		line := entry{
 			Kind: kindStripe, At: e.At, Tone: toneGood, Code: codeOf["charge"],
 			Text: "takes " + money(e.Amount, e.Currency) + " from the customer's card",
+		}
+		if e.Authorized > 0 {
+			line.Code = codeOf["captured"]
 		}
 		if n := c.board.chargesOf(order); n > 1 {
 			line.Text, line.Tone = line.Text+" AGAIN", toneBad
@@ -73,6 +80,12 @@ func (c *console) readEffects(ctx context.Context) {
 	}
 }
 
+// holdTexts are the lines about an authorization. They are no charges, and count as none.
+var holdTexts = map[string]string{
+	stripesim.EffectAuthorized: "reserves %s on the customer's card. Nothing is taken",
+	stripesim.EffectReleased:   "releases %s, which was never taken",
+}
+
 // readKeyHistories adds what is new in the history of the active keys. The database has one only for keys with a second
 // holder. What came before that, the times of the key and its payment say.
 func (c *console) readKeyHistories(ctx context.Context) {
@@ -80,8 +93,10 @@ func (c *console) readKeyHistories(ctx context.Context) {
 	if len(keys) == 0 {
 		return
 	}
-	histories, err := c.rows(ctx, `SELECT concat_ws(E'\n', k.key, '1 payment_recorded ' || k.created_at,
-			CASE WHEN array_to_string(k.history, E'\n') NOT LIKE '% intent_recorded %'
+	histories, err := c.rows(ctx, `SELECT concat_ws(E'\n', k.key, '1 ' || CASE k.operation
+				WHEN 'capture_payment' THEN 'capture_recorded' WHEN 'cancel_payment' THEN 'cancel_begun'
+				ELSE 'payment_recorded' END || ' ' || k.created_at,
+			CASE WHEN k.operation = 'create_payment' AND array_to_string(k.history, E'\n') NOT LIKE '% intent_recorded %'
 				THEN '1 intent_recorded ' || p.confirm_sent_at END,
 			CASE WHEN k.history = '{}' THEN '1 finished ' || k.finished_at
 				ELSE array_to_string(k.history, E'\n') END)
@@ -123,7 +138,7 @@ func (c *console) activeKeys() (keys []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, run := range c.runs {
-		if id == run.pay.key && run.active() {
+		if id != run.order && run.active() {
 			keys = append(keys, id)
 		}
 	}
@@ -149,6 +164,8 @@ func keyHistoryEntry(line string) entry {
 var recoveryPointTexts = map[string]string{
 	"payment_recorded": "The key is claimed and the payment is stored. Nothing is charged yet",
 	"intent_recorded":  "PaymentIntent created, not charged; next: confirm",
+	"capture_recorded": "The key is claimed and the capture is stored. Nothing is captured yet",
+	"cancel_begun":     "The key is claimed. From now on nothing else captures the authorization",
 	"taken_over":       "The lease has expired: the work is taken over",
 	"resumed":          "The work is resumed at its last recovery point",
 	"finished":         "Finished: outcome, event and response are stored in one commit",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/testkit/demo"
+	"example.com/payonce/testkit/process"
 )
 
 // The tests below use the demo as anybody would: its program, from outside.
@@ -107,6 +109,66 @@ func TestDemo_NoticesASecondCharge(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"msg":"serving"`)
 	d.LeftNothing()
+}
+
+// Each scene fails if what it shows is taken out of the service: an API without one guard of each is built, and played.
+func TestDemo_NoticesAMissingGuard(t *testing.T) {
+	t.Parallel()
+	api := buildWithout(t, map[string][2]string{
+		// A capture that is taken over is looked up at Stripe.
+		"internal/payments/capture.go": {
+			`return s.settle(ctx, c, p, call, stripe.FromRead(intent))`,
+			`return s.refused(ctx, c, p, call, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})`,
+		},
+		// A payment is called canceled when its intent is canceled at Stripe.
+		"internal/payments/cancel.go": {
+			`intent, out, err := s.CancelIntent(ctx, c, p)`,
+			`intent, out, err := stripe.Intent{ID: *p.IntentID, Status: stripe.IntentCanceled}, stripe.Outcome{}, error(nil)`,
+		},
+		// Only a dispute that was won gives the money back, and says so.
+		"internal/disputes/apply.go": {`return "dispute.lost"`, `return "dispute.won"`},
+	})
+	for _, c := range []struct{ scene, failure string }{
+		{"An authorization is released", `0\.00 EUR was released of ord_\w+, expected 26\.00 EUR`},
+		{"Two disputes", `the events of dsp_\w+ end with dispute\.won, expected dispute\.lost`},
+		{"kill -9 in the middle of a capture", `expected 200 succeeded, got 402 payment-failed`},
+	} {
+		t.Run(c.scene, func(t *testing.T) {
+			t.Parallel()
+			program, _ := demo.Programs(t)
+			d := demo.StartCommand(t, nil, program, "-api", api, "-run", c.scene)
+			out, code := d.Wait()
+			require.Equal(t, exitFailed, code, out)
+			require.Regexp(t, `FAILED scene 1: `+c.failure, out)
+			d.LeftNothing()
+		})
+	}
+}
+
+// buildWithout builds the API with a text of some files replaced.
+func buildWithout(t *testing.T, guards map[string][2]string) (program string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: building an API takes ten seconds")
+	}
+	dir, root := t.TempDir(), findSourceTree().root.Name()
+	replace := map[string]string{}
+	for file, guard := range guards {
+		path := filepath.Join(root, file)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(string(text), guard[0]), "the guard is no longer in %s: %s", file, guard[0])
+		replace[path] = filepath.Join(dir, filepath.Base(file))
+		changed := strings.Replace(string(text), guard[0], guard[1], 1)
+		require.NoError(t, os.WriteFile(replace[path], []byte(changed), 0o600))
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	file := filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(file, overlay, 0o600))
+	program = filepath.Join(dir, "service")
+	require.NoError(t, process.Build(t.Context(), "cmd/api", program, "-tags", "faults", "-overlay", file))
+	return program
 }
 
 // However the demo ends, what it started ends with it.

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"example.com/payonce/internal/sealed"
@@ -28,12 +30,13 @@ func (s *system) checkInvariants(ctx context.Context, runs []*sceneRun) []check 
 	}
 	for _, p := range runs {
 		for _, o := range p.orders {
-			o.got, o.returned = len(r.charges[o.id]), refundedAtStripe(r.effects, o.id)
+			o.got, o.did = len(r.charges[o.id]), sumsOf(r.effects, o.id)
 		}
 	}
 	checks := []check{
 		{"Stripe charged no order more than once", r.chargedMoreThanOnce()},
 		{"Stripe charged and refunded every order as its scene expects", unexpectedCharges(runs)},
+		{"no authorization was taken as money: each was captured once, or released", openAuthorizations(r.effects, runs)},
 		{"every retry got the same final response, byte for byte", s.shop.changedResponses},
 	}
 	if s.pool == nil {
@@ -150,7 +153,7 @@ func (s *system) readRecords(ctx context.Context) (*records, error) {
 func (s *system) readPayments(ctx context.Context, r *records) error {
 	// A succeeded payment without a charge needs a key of its own, to be reported.
 	rows, err := s.pool.Raw().Query(ctx, `
-		SELECT id, order_id, coalesce(charge_id, 'none of ' || id), currency, amount_minor
+		SELECT id, order_id, coalesce(charge_id, 'none of ' || id), currency, coalesce(captured_minor, amount_minor)
 		FROM payments WHERE tenant_id = $1 AND status = 'succeeded'`, s.tenant.ID)
 	if err != nil {
 		return err
@@ -189,18 +192,49 @@ func (s *system) readResponses(ctx context.Context, r *records) error {
 	return rows.Err()
 }
 
-func refundedAtStripe(effects []stripesim.Effect, order string) (minor int64) {
+// sums are what has become of an order's money apart from its charges.
+type sums struct {
+	refunded int64
+	released int64 // of an authorization, and never taken
+	disputed int64 // withdrawn by disputes and not given back
+}
+
+func sumsOf(effects []stripesim.Effect, order string) (of sums) {
 	for _, e := range effects {
-		if e.Metadata["order_id"] == order {
-			switch e.Kind {
-			case stripesim.EffectRefund:
-				minor += e.Amount
-			case stripesim.EffectRefundFailed:
-				minor -= e.Amount
-			}
+		if e.Metadata["order_id"] != order {
+			continue
+		}
+		switch e.Kind {
+		case stripesim.EffectRefund:
+			of.refunded += e.Amount
+		case stripesim.EffectRefundFailed:
+			of.refunded -= e.Amount
+		case stripesim.EffectReleased, stripesim.EffectExpired:
+			of.released += e.Amount
+		case stripesim.EffectDispute:
+			of.disputed += e.Amount
+		case stripesim.EffectDisputeWon:
+			of.disputed -= e.Amount
 		}
 	}
-	return minor
+	return of
+}
+
+// text is what the table says after the number of charges: " (15.00 USD refunded)".
+func (of sums) text(currency string) string {
+	var parts []string
+	for _, part := range []struct {
+		minor int64
+		what  string
+	}{{of.refunded, "refunded"}, {of.released, "released"}, {of.disputed, "disputed"}} {
+		if part.minor != 0 {
+			parts = append(parts, money(part.minor, currency)+" "+part.what)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
 }
 
 func (r *records) chargedMoreThanOnce() (out []string) {
@@ -218,10 +252,47 @@ func unexpectedCharges(runs []*sceneRun) (out []string) {
 			if o.checked && o.got != o.want {
 				out = append(out, fmt.Sprintf("%s was %s, expected %s", o.id, times(o.got), times(o.want)))
 			}
-			if o.returned != o.refund {
-				out = append(out, fmt.Sprintf("%s was refunded for %s, expected %s",
-					money(o.returned, o.currency), o.id, money(o.refund, o.currency)))
+			if o.did != o.should {
+				out = append(out, fmt.Sprintf("%s has%s, expected%s", o.id, cmp.Or(o.did.text(o.currency), " no refund"),
+					cmp.Or(o.should.text(o.currency), " none")))
 			}
+		}
+	}
+	return out
+}
+
+// openAuthorizations are authorizations of the scenes' orders that were captured more than once, or of which a part was
+// neither captured nor released: it is still reserved on the customer's card.
+func openAuthorizations(effects []stripesim.Effect, runs []*sceneRun) (out []string) {
+	type authorization struct {
+		order, currency string
+		left            int64
+		captures        int
+	}
+	scenes := map[string]bool{}
+	for _, p := range runs {
+		for _, o := range p.orders {
+			scenes[o.id] = true
+		}
+	}
+	byIntent := map[string]*authorization{}
+	for _, e := range effects {
+		a := byIntent[e.IntentID]
+		switch {
+		case e.Kind == stripesim.EffectAuthorized && scenes[e.Metadata["order_id"]]:
+			byIntent[e.IntentID] = &authorization{e.Metadata["order_id"], e.Currency, e.Amount, 0}
+		case a == nil:
+		case e.Kind == stripesim.EffectCharge:
+			a.captures++
+			a.left -= e.Amount
+		case e.Kind == stripesim.EffectReleased, e.Kind == stripesim.EffectExpired:
+			a.left -= e.Amount
+		}
+	}
+	for _, intent := range slices.Sorted(maps.Keys(byIntent)) {
+		if a := byIntent[intent]; a.captures > 1 || a.left != 0 {
+			out = append(out, fmt.Sprintf("%s for %s was captured %d times, and %s of it is neither captured nor released",
+				intent, a.order, a.captures, money(a.left, a.currency)))
 		}
 	}
 	return out

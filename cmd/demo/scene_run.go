@@ -43,8 +43,8 @@ type expected struct {
 	checked  bool // whether the scene has set want
 	got      int
 	currency string
-	refund   int64 // the sum that should be refunded
-	returned int64 // the sum that was
+	should   sums // as the scene expects
+	did      sums // in Stripe's records at the end
 }
 
 // playAll plays the selected scenes one after the other.
@@ -321,14 +321,18 @@ func (p *sceneRun) setExpectedCharges(order string, want int) {
 // expectRefunded checks the sum of an order's refunds in Stripe's records.
 func (p *sceneRun) expectRefunded(order string, want int64) {
 	o := p.orderRecord(order)
-	o.refund = want
-	effects, err := p.stripe.effects(p.ctx)
-	p.must(err)
-	got := refundedAtStripe(effects, order)
+	o.should.refunded = want
+	got := p.sumsAtStripe(order).refunded
 	if got != want {
 		p.fail("%s was refunded for %s, expected %s", money(got, o.currency), order, money(want, o.currency))
 	}
 	p.out.result(true, "Stripe's records: "+money(got, o.currency)+" of this order was refunded")
+}
+
+func (p *sceneRun) sumsAtStripe(order string) sums {
+	effects, err := p.stripe.effects(p.ctx)
+	p.must(err)
+	return sumsOf(effects, order)
 }
 
 func (p *sceneRun) orderRecord(order string) *expected {
@@ -345,10 +349,7 @@ func (p *sceneRun) chargesColumn() string {
 	var out []string
 	for _, o := range p.orders {
 		count := fmt.Sprint(o.got)
-		if o.returned > 0 {
-			count += " (" + money(o.returned, o.currency) + " refunded)"
-		}
-		out = append(out, count)
+		out = append(out, count+o.did.text(o.currency))
 	}
 	return summarize(out)
 }

@@ -4,8 +4,8 @@ package main
 type scene struct {
 	title string
 	text  string // printed under the title: what happens
-	// localOnly scenes kill processes or change where webhooks go, so they need a
-	// system that the demo started: -against skips them.
+	// localOnly scenes kill processes, change where webhooks go or use Stripe with the shop's key, so they need a system
+	// that the demo started: -against skips them.
 	localOnly bool
 	short     bool // played without -all: together about ten seconds
 	play      func(*sceneRun)
@@ -57,11 +57,24 @@ var scenes = []scene{
 		play:  partialRefunds,
 	},
 	{
+		title: "An authorization is released",
+		text: "The shop authorizes and does not capture. It cancels the payment: the money is released, nothing was " +
+			"taken, and the order can be paid with another card.",
+		play: authorizationReleased,
+	},
+	{
 		title: "Webhooks are repeated and out of order",
 		text: "3-D Secure again, but the shop does not retry. Stripe's webhooks complete the payment, although the " +
 			"important one is delivered three times and an older one arrives last.",
 		localOnly: true,
 		play:      webhooksRepeatedAndReordered,
+	},
+	{
+		title: "Two disputes",
+		text: "Two customers ask their banks for their money. The shop submits evidence of both at Stripe; one " +
+			"dispute is won, the other is lost.",
+		localOnly: true,
+		play:      disputesWonAndLost,
 	},
 	{
 		title: "A checkout is compensated",
@@ -104,6 +117,13 @@ var scenes = []scene{
 		localOnly: true,
 		short:     true,
 		play:      killedAfterTheCharge,
+	},
+	{
+		title: "kill -9 in the middle of a capture",
+		text: "An order is authorized, and captured in part when it is shipped. Stripe has captured; the API process " +
+			"is killed before it can record that.",
+		localOnly: true,
+		play:      killedInACapture,
 	},
 	{
 		title:     "A checkout is killed at every step",

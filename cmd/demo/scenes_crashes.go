@@ -45,13 +45,13 @@ func killedAfterTheCharge(p *sceneRun) {
 	p.waitForStatus(p.b, "/v1/orders/"+order, "paid")
 	p.payUntilFinal(p.b, p.key("pay"), order, visa)
 	p.expectCharges(order, 1)
-	p.printKeyHistory(p.b, p.key("pay"))
+	p.printKeyHistory(p.b, p.key("pay"), "charged once")
 	p.must(victim.start(p.ctx))
 	p.event("Process A is started again (%d).", victim.PID())
 }
 
-// printKeyHistory prints which processes worked on a key, and how far each got.
-func (p *sceneRun) printKeyHistory(from *endpoint, key string) {
+// printKeyHistory prints which processes worked on a key, and how far each got. Its verdict must begin with a text.
+func (p *sceneRun) printKeyHistory(from *endpoint, key, verdict string) {
 	a := p.shop.send(p.ctx, from, request{
 		method: http.MethodGet, path: "/v1/idempotency-keys/" + url.PathEscape(key),
 	})
@@ -71,7 +71,7 @@ func (p *sceneRun) printKeyHistory(from *endpoint, key string) {
 	p.out.exchange(from.name, "GET  /v1/idempotency-keys/"+key,
 		fmt.Sprintf("%d, %s, after %d attempts", a.status, history.Verdict, history.Attempts))
 	p.out.result(true, "By lease token: "+strings.Join(points, ", "))
-	if !strings.HasPrefix(history.Verdict, "charged once") {
+	if !strings.HasPrefix(history.Verdict, verdict) {
 		p.fail("the key's history says %q", history.Verdict)
 	}
 }

@@ -63,8 +63,8 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 	answers := sendTheConsoleWhatItDoesNotWant(t, console)
 	shown := shopWhatIsSensitive(t, api, apiKey)
 	require.Contains(t, shown, ofAClientSecret, "the customer's browser was given none, so none is looked for")
-	for _, atOnce := range [][]string{{"pay", "double", "fifty"}, {"lose", "webhook"}, {"kill"}, {"pause"}, {"cut"},
-		{"again"}} {
+	for _, atOnce := range [][]string{{"pay", "double", "fifty"}, {"capture", "release"}, {"lose", "webhook"}, {"kill"},
+		{"pause"}, {"cut"}, {"again"}} {
 		before := heard.endedCount()
 		for _, name := range atOnce {
 			res, err := http.Post(console+"/do/"+name, "", nil)
@@ -89,7 +89,8 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 		places[page] = getPage(t, console+page)
 	}
 	require.Contains(t, places["the log"], `"key_hash"`, "the log was not found")
-	for _, own := range regexp.MustCompile(`"key":"(pay-[0-9a-f]{6})"`).FindAllStringSubmatch(heard.all(), -1) {
+	ownKeys := regexp.MustCompile(`"key":"((?:pay|capture|release)-[0-9a-f]{6})"`)
+	for _, own := range ownKeys.FindAllStringSubmatch(heard.all(), -1) {
 		places["the history of key "+own[1]] = getPage(t, console+"/keys/"+own[1])
 	}
 	for place, text := range places {
@@ -106,7 +107,7 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 			}
 		}
 	}
-	keys := regexp.MustCompile(`key (pay-[0-9a-f]{6})`).FindAllStringSubmatch(heard.all(), -1)
+	keys := regexp.MustCompile(`key ((?:pay|capture|release)-[0-9a-f]{6})`).FindAllStringSubmatch(heard.all(), -1)
 	require.GreaterOrEqual(t, len(keys), 8, "the console's own keys were not found")
 	for _, key := range keys {
 		require.NotContains(t, places["the log"], key[1], "a raw key is in the log")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"example.com/payonce/stripesim"
@@ -130,4 +131,31 @@ func (s *stripe) deliveriesSince(ctx context.Context, since time.Time) (out []st
 func (s *stripe) authenticate(ctx context.Context, intent string) error {
 	return s.call(ctx, http.MethodPost, "/authenticate/"+url.PathEscape(intent),
 		map[string]string{"outcome": "success"}, nil)
+}
+
+// openDispute is what a bank does when its customer asks for the money of a charge.
+func (s *stripe) openDispute(ctx context.Context, charge string) error {
+	return s.call(ctx, http.MethodPost, "/disputes", map[string]string{"charge": charge}, nil)
+}
+
+// submitEvidence answers a dispute as the shop does, in Stripe's dashboard or API. Test evidence says how it ends.
+func (s *stripe) submitEvidence(ctx context.Context, dispute, evidence string) error {
+	form := url.Values{"evidence[uncategorized_text]": {evidence}, "submit": {"true"}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.api+"/v1/disputes/"+url.PathEscape(dispute),
+		strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.SetBasicAuth(stripesim.DefaultKey, "")
+	res, err := s.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("submit evidence of %s: %d %s", dispute, res.StatusCode, bytes.TrimSpace(body))
+	}
+	return err
 }

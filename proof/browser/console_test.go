@@ -77,6 +77,26 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, 1, browser.Evaluate[int](t, p, c.latest(`.querySelectorAll(".what > .dots .n").length`)),
 		"one of them was the one")
 
+	c.press("capture", "Authorize and capture")
+	c.shows(`[data-kind="request"][data-tone="good"]`, "201 payment authorized")
+	c.shows(`[data-kind="stripe"]`, "reserves 12.50 USD on the customer's card. Nothing is taken")
+	c.shows(`[data-kind="claim"]`, "the capture is stored")
+	c.shows(`[data-kind="stripe"]`, "takes 9.00 USD")
+	c.shows(`[data-kind="stripe"]`, "releases 3.50 USD, which was never taken")
+	c.shows(`[data-kind="event"]`, "order.paid")
+	require.NotZero(t, browser.Evaluate[int](t, p, c.latest(`.querySelectorAll('a[href^="/keys/capture-"]').length`)),
+		"the capture's key has its history")
+	p.Screenshot(t, "console-capture")
+	c.press("again", "Retry with the same key")
+	c.shows(`[data-kind="request"]`, "POST /v1/payments/{id}/capture")
+	c.shows(`[data-kind="request"]`, "200 payment succeeded (replayed)")
+	c.press("release", "Release an authorization")
+	c.shows(`[data-kind="request"][data-tone="good"]`, "200 payment canceled")
+	c.shows(`[data-kind="stripe"]`, "releases 12.50 USD, which was never taken")
+	c.shows(`[data-kind="event"]`, "order.reopened")
+	c.shows(`[data-kind="stripe"]`, "takes 12.50 USD")
+	p.Screenshot(t, "console-release")
+
 	c.press("lose", "Lose Stripe's response")
 	c.shows(`[data-kind="request"][data-tone="wait"]`, "202 payment processing")
 	c.press("webhook", "Send the webhook 3 times")
@@ -90,7 +110,7 @@ func TestConsole(t *testing.T) {
 
 	// On a machine that has other things to do A may give up before it is frozen. The
 	// console says so, and it is tried again.
-	orders := 10
+	orders := 12
 	c.press("pause", "Pause an API process")
 	for c.said(`[data-kind="claim"]`, "had timed out before A was paused") {
 		require.Less(t, orders, 15, "A is never frozen in time")
@@ -130,7 +150,7 @@ func TestConsole(t *testing.T) {
 
 	// A page that is opened later shows all of it, on a phone too.
 	phone := chromium.Open(t, url, browser.Phone)
-	phone.WaitFor(t, fmt.Sprintf(`document.querySelectorAll(".story .end").length === %d`, orders+1))
+	phone.WaitFor(t, fmt.Sprintf(`document.querySelectorAll(".story .end").length === %d`, orders+2))
 	phone.FitsItsWindow(t)
 	phone.Screenshot(t, "console-phone")
 	require.Equal(t,
@@ -270,12 +290,12 @@ func newSite(t *testing.T) *site {
 	mux.Handle("/", files)
 	mux.HandleFunc("GET /actions", func(w http.ResponseWriter, _ *http.Request) {
 		var list []map[string]any
-		for _, name := range []string{"pay", "double", "fifty", "lose", "webhook", "cut", "pause", "kill", "again",
-			"start"} {
+		for _, name := range []string{"pay", "double", "fifty", "capture", "release", "lose", "webhook", "cut", "pause",
+			"kill", "again", "start"} {
 			list = append(list,
 				map[string]any{"name": name, "button": name, "note": "a note", "breaks": false, "alone": false})
 		}
-		_ = json.NewEncoder(w).Encode(list[:9]) // start is a button of a process that is dead
+		_ = json.NewEncoder(w).Encode(list[:11]) // start is a button of a process that is dead
 	})
 	mux.HandleFunc("GET /events", s.stream)
 	s.Server = httptest.NewServer(mux)
@@ -357,7 +377,7 @@ func TestConsole_WithoutItsEvents(t *testing.T) {
 	s.change(func() { s.state["ready"] = true })
 	open := s.shut()
 	p := browser.Start(t).Open(t, s.URL, browser.Desktop)
-	const none = `document.querySelectorAll(".do").length === 8 && [...document.querySelectorAll(".do, ` +
+	const none = `document.querySelectorAll(".do").length === 10 && [...document.querySelectorAll(".do, ` +
 		`#again")].every((b) => b.disabled)`
 	p.WaitFor(t, none)
 	open()
@@ -384,7 +404,7 @@ func TestConsole_WaitsForTheScenes(t *testing.T) {
 	s.change(func() { s.state["scene"] = "Scene 3: Fifty clicks at once" })
 	p.WaitFor(t, `document.getElementById("banner").textContent.includes("Scene 3: Fifty clicks at once")`)
 	require.True(t, browser.Evaluate[bool](t, p,
-		`[...document.querySelectorAll(".do")].length === 8 && [...document.querySelectorAll(".do, `+
+		`[...document.querySelectorAll(".do")].length === 10 && [...document.querySelectorAll(".do, `+
 			`#again")].every((b) => b.disabled)`))
 	p.FitsItsWindow(t)
 

@@ -177,7 +177,7 @@ const ago = (ms) => (ms < 120000 ? Math.round(ms / 1000) + " s ago" : ms < 72000
 // ---- the timeline -------------------------------------------------------------------
 
 const docsOfPayment = "tag/payments/POST/v1/payments";
-const cards = new Map(); // by run: { card, list, began }
+const cards = new Map(); // by run: { card, list, began, keys }
 
 // instant is in milliseconds with their fraction, which Date drops: a charge and a
 // kill are often less than a millisecond apart.
@@ -201,7 +201,7 @@ function addCard(e) {
   const list = node("ol", { class: "rows" });
   const card = node("article", { class: "story open", "data-story": e.id }, node("div", { class: "why" }, node("h3", {}, e.text), node("p", {}, e.answer), node("p", { class: "links" }, ...code(e, "code of this button"))), list);
   $("timeline").prepend(card);
-  cards.set(e.id, { card, list, began: e.time });
+  cards.set(e.id, { card, list, began: e.time, keys: new Set() });
   if (cards.size > maxCards) {
     const [oldest, { card }] = cards.entries().next().value;
     card.remove();
@@ -226,14 +226,15 @@ function addRow(story, e) {
   story.list.insertBefore(row, later || null);
 }
 
-// addLinks adds what is one click away from a card: what the API knows about its key,
+// addLinks adds what is one click away from a card: what the API knows about its keys,
 // and the documentation of the request.
 function addLinks(story, key) {
-  if (story.key === key) return;
-  story.key = key;
-  story.card.querySelector(".links").append(
-    node("a", { href: "/keys/" + encodeURIComponent(key), target: "_blank", rel: "noopener" }, "history of key " + key),
+  if (story.keys.has(key)) return;
+  const links = story.card.querySelector(".links");
+  links.append(node("a", { href: "/keys/" + encodeURIComponent(key), target: "_blank", rel: "noopener" }, "history of key " + key));
+  if (story.keys.size === 0) links.append(
     node("a", { href: state.docs + "#" + docsOfPayment, target: "_blank", rel: "noopener" }, "docs: POST /v1/payments"));
+  story.keys.add(key);
 }
 
 // code is a link to the function behind a line, or its name where the demo runs
