@@ -43,14 +43,14 @@ var actions = []action{
 		do:     payConcurrently(50, "The same request, 50 times"),
 	},
 	{
-		Name: "capture", Button: "Authorize and capture", Note: "a part, with two requests at once",
+		Name: "capture", Button: "Authorize and capture", Note: "in part, twice at once",
 		Why: "The shop reserves 12.50 USD on the card. When it ships for 9.00 USD, it captures that, with the same " +
 			"request to both processes at once, while Stripe is slow.",
 		Reason: "An authorization is no charge. It was captured once, and Stripe released the rest.",
 		do:     authorizeAndCapture,
 	},
 	{
-		Name: "release", Button: "Release an authorization", Note: "then pay with another card",
+		Name: "release", Button: "Authorize and release", Note: "then another card",
 		Why: "The shop reserves the money, and cancels the payment instead of capturing it. Then the customer pays with " +
 			"another card.",
 		Reason: "The authorization was released and never taken, so the order was open again. The other card was charged.",

@@ -165,7 +165,7 @@ var recoveryPointTexts = map[string]string{
 	"payment_recorded": "The key is claimed and the payment is stored. Nothing is charged yet",
 	"intent_recorded":  "PaymentIntent created, not charged; next: confirm",
 	"capture_recorded": "The key is claimed and the capture is stored. Nothing is captured yet",
-	"cancel_begun":     "The key is claimed. From now on nothing else captures the authorization",
+	"cancel_begun":     "The key is claimed. Nothing else can capture the money now",
 	"taken_over":       "The lease has expired: the work is taken over",
 	"resumed":          "The work is resumed at its last recovery point",
 	"finished":         "Finished: outcome, event and response are stored in one commit",

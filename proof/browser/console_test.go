@@ -90,7 +90,7 @@ func TestConsole(t *testing.T) {
 	c.press("again", "Retry with the same key")
 	c.shows(`[data-kind="request"]`, "POST /v1/payments/{id}/capture")
 	c.shows(`[data-kind="request"]`, "200 payment succeeded (replayed)")
-	c.press("release", "Release an authorization")
+	c.press("release", "Authorize and release")
 	c.shows(`[data-kind="request"][data-tone="good"]`, "200 payment canceled")
 	c.shows(`[data-kind="stripe"]`, "releases 12.50 USD, which was never taken")
 	c.shows(`[data-kind="event"]`, "order.reopened")
