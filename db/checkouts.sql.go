@@ -87,24 +87,26 @@ func (q *Queries) CheckoutGet(ctx context.Context, arg CheckoutGetParams) ([]Che
 const CheckoutInsert = `-- name: CheckoutInsert :exec
 WITH saga AS (
     INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at)
-    VALUES ($1, $2, $3, $4)
+    VALUES ($1, $2, $4, $5)
 )
 INSERT INTO checkout_steps (tenant_id, checkout_id, step)
-SELECT $1, $2, unnest(enum_range(NULL::saga_step))
+SELECT $1, $2, unnest($3::text[])::saga_step
 `
 
 type CheckoutInsertParams struct {
 	TenantID       string
 	ID             string
+	Steps          []string
 	IdempotencyKey string
 	CreatedAt      time.Time
 }
 
-// Inserts a checkout and all its steps, before the first step begins.
+// Inserts a checkout and all its steps, those of its kind, before the first step begins.
 func (q *Queries) CheckoutInsert(ctx context.Context, arg CheckoutInsertParams) error {
 	_, err := q.db.Exec(ctx, CheckoutInsert,
 		arg.TenantID,
 		arg.ID,
+		arg.Steps,
 		arg.IdempotencyKey,
 		arg.CreatedAt,
 	)
@@ -342,7 +344,7 @@ WHERE s.tenant_id = $1 AND s.checkout_id = $2 AND s.status = 'pending'
   AND NOT EXISTS (
       SELECT FROM checkout_steps d
       WHERE d.tenant_id = s.tenant_id AND d.checkout_id = s.checkout_id
-        AND d.step = compensates(s.step) AND d.status = 'done' AND NOT $3::boolean)
+        AND d.step = ANY(compensates(s.step)) AND d.status = 'done' AND NOT $3::boolean)
 `
 
 type CheckoutStepsSkipParams struct {

@@ -721,13 +721,16 @@ func (e ReservationStatus) Valid() bool {
 type SagaStep string
 
 const (
-	SagaStepCreateOrder  SagaStep = "create_order"
-	SagaStepReserveStock SagaStep = "reserve_stock"
-	SagaStepPay          SagaStep = "pay"
-	SagaStepNotify       SagaStep = "notify"
-	SagaStepRefund       SagaStep = "refund"
-	SagaStepReleaseStock SagaStep = "release_stock"
-	SagaStepCancelOrder  SagaStep = "cancel_order"
+	SagaStepCreateOrder    SagaStep = "create_order"
+	SagaStepAuthorize      SagaStep = "authorize"
+	SagaStepReserveStock   SagaStep = "reserve_stock"
+	SagaStepPay            SagaStep = "pay"
+	SagaStepCapture        SagaStep = "capture"
+	SagaStepNotify         SagaStep = "notify"
+	SagaStepRefund         SagaStep = "refund"
+	SagaStepReleaseStock   SagaStep = "release_stock"
+	SagaStepReleasePayment SagaStep = "release_payment"
+	SagaStepCancelOrder    SagaStep = "cancel_order"
 )
 
 func (e *SagaStep) Scan(src interface{}) error {
@@ -768,11 +771,14 @@ func (ns NullSagaStep) Value() (driver.Value, error) {
 func (e SagaStep) Valid() bool {
 	switch e {
 	case SagaStepCreateOrder,
+		SagaStepAuthorize,
 		SagaStepReserveStock,
 		SagaStepPay,
+		SagaStepCapture,
 		SagaStepNotify,
 		SagaStepRefund,
 		SagaStepReleaseStock,
+		SagaStepReleasePayment,
 		SagaStepCancelOrder:
 		return true
 	}

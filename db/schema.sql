@@ -27,8 +27,8 @@ CREATE TYPE refund_status AS ENUM ('pending', 'succeeded', 'failed', 'canceled')
 
 CREATE TYPE reservation_status AS ENUM ('held', 'consumed', 'released');
 
-CREATE TYPE saga_step AS ENUM ('create_order', 'reserve_stock', 'pay', 'notify', 'refund', 'release_stock',
-    'cancel_order');
+CREATE TYPE saga_step AS ENUM ('create_order', 'authorize', 'reserve_stock', 'pay', 'capture', 'notify', 'refund',
+    'release_stock', 'release_payment', 'cancel_order');
 
 CREATE TYPE saga_step_status AS ENUM ('pending', 'running', 'done', 'failed', 'unknown', 'compensated', 'skipped');
 
@@ -46,15 +46,16 @@ BEGIN
 END $function$;
 
 CREATE FUNCTION compensates(step saga_step)
- RETURNS saga_step
+ RETURNS saga_step[]
  LANGUAGE sql
  IMMUTABLE
 AS $function$
     SELECT CASE step
-        WHEN 'refund' THEN 'pay'
-        WHEN 'release_stock' THEN 'reserve_stock'
-        WHEN 'cancel_order' THEN 'create_order'
-    END::saga_step
+        WHEN 'refund' THEN '{pay,capture}'
+        WHEN 'release_stock' THEN '{reserve_stock}'
+        WHEN 'release_payment' THEN '{authorize}'
+        WHEN 'cancel_order' THEN '{create_order}'
+    END::saga_step[]
 $function$;
 
 CREATE FUNCTION erase_customer(of_tenant text, reference text, mac bytea, by_name text, of_orders text[],
@@ -203,7 +204,7 @@ AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
         WHERE s.tenant_id = of_tenant AND s.checkout_id = of_checkout
-          AND compensates(s.step) = of_step AND s.status = 'done');
+          AND of_step = ANY(compensates(s.step)) AND s.status = 'done');
 END $function$;
 
 CREATE FUNCTION is_given_back(of_tenant text, of_payment text, settled bigint)
@@ -229,14 +230,14 @@ BEGIN
           AND p.amount_refunding_minor + o.settled_minor > coalesce(p.captured_minor, p.amount_minor));
 END $function$;
 
-CREATE FUNCTION is_step_done(of_tenant text, of_checkout text, of_step saga_step)
+CREATE FUNCTION is_step_done(of_tenant text, of_checkout text, of_steps saga_step[])
  RETURNS boolean
  LANGUAGE plpgsql
  SET search_path TO 'public', 'pg_temp'
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
-        WHERE s.tenant_id = of_tenant AND s.checkout_id = of_checkout AND s.step = of_step AND s.status = 'done');
+        WHERE s.tenant_id = of_tenant AND s.checkout_id = of_checkout AND s.step = ANY(of_steps) AND s.status = 'done');
 END $function$;
 
 CREATE FUNCTION key_only_resealed(before record, after record)

@@ -16,7 +16,7 @@ SELECT c.tenant_id, c.id, c.idempotency_key, k.request
 FROM reservations r
 JOIN checkouts c ON c.tenant_id = r.tenant_id AND c.id = r.checkout_id
 JOIN idempotency_keys k ON k.tenant_id = c.tenant_id AND k.key = c.idempotency_key
-JOIN checkout_steps p ON p.tenant_id = c.tenant_id AND p.checkout_id = c.id AND p.step = 'pay'
+JOIN checkout_steps p ON p.tenant_id = c.tenant_id AND p.checkout_id = c.id AND p.step IN ('pay', 'capture')
 WHERE r.status = 'held' AND r.expires_at < clock_timestamp() AND p.status = 'pending'
   AND k.finished_at IS NULL AND k.leased_until < clock_timestamp() AND c.id <> ALL($1::text[])
 ORDER BY r.expires_at LIMIT 1
@@ -30,7 +30,7 @@ type ReservationOverdueRow struct {
 	Request        []byte
 }
 
-// Returns a checkout whose reservations expired before its payment began and whose key is not held. It locks the key,
+// Returns a checkout whose reservations expired before its payment, or its capture, began and whose key is not held. It locks the key,
 // which keeps other processes from taking it over: that fences a writer without a claim. skip: checkouts whose release
 // has just failed. No row: there is none.
 func (q *Queries) ReservationOverdue(ctx context.Context, skip []string) (ReservationOverdueRow, error) {
@@ -110,7 +110,7 @@ type ReservationsPinParams struct {
 	CheckoutID string
 }
 
-// Keeps the reservations from expiring, because the payment is about to begin. Fewer rows than SKUs: they have expired.
+// Keeps the reservations from expiring, because the payment, or its capture, is about to begin. Fewer rows than SKUs: they have expired.
 func (q *Queries) ReservationsPin(ctx context.Context, arg ReservationsPinParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ReservationsPin, arg.TenantID, arg.CheckoutID)
 	if err != nil {
@@ -123,13 +123,13 @@ const ReservationsStuck = `-- name: ReservationsStuck :one
 SELECT count(DISTINCT (due.tenant_id, due.checkout_id))
 FROM (SELECT r.tenant_id, r.checkout_id
       FROM reservations r
-      JOIN checkout_steps p ON p.tenant_id = r.tenant_id AND p.checkout_id = r.checkout_id AND p.step = 'pay'
+      JOIN checkout_steps p ON p.tenant_id = r.tenant_id AND p.checkout_id = r.checkout_id AND p.step IN ('pay', 'capture')
       WHERE r.status = 'held' AND r.expires_at < clock_timestamp() - $1::interval AND p.status = 'pending'
       LIMIT 1000) due
 `
 
 // Counts, for the metrics, the checkouts that still hold stock although their reservations expired a while ago and
-// their payment has not begun. Counted up to 1000 reservations.
+// their payment, or its capture, has not begun. Counted up to 1000 reservations.
 func (q *Queries) ReservationsStuck(ctx context.Context, grace time.Duration) (int64, error) {
 	row := q.db.QueryRow(ctx, ReservationsStuck, grace)
 	var count int64

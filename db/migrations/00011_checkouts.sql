@@ -16,7 +16,7 @@ CREATE TABLE stock (
 CREATE TYPE reservation_status AS ENUM ('held', 'consumed', 'released');
 
 -- A reservation is what one checkout holds of one SKU. stock.reserved is the sum of the held quantities. A
--- reservation expires until the checkout's payment begins; after that only the end of the payment ends it. The
+-- reservation expires until the checkout's payment (or its capture) begins; after that only the end of that ends it. The
 -- checkout writes reservations under its claim; the expirer releases one while no process holds that claim. Nothing
 -- deletes a reservation: it is the record of what was sold.
 CREATE TABLE reservations (
@@ -41,7 +41,8 @@ CREATE TRIGGER reservation_ends_once AFTER UPDATE ON reservations FOR EACH ROW
 
 CREATE TYPE checkout_status AS ENUM ('processing', 'completed', 'compensated');
 CREATE TYPE saga_step AS ENUM (
-    'create_order', 'reserve_stock', 'pay', 'notify', 'refund', 'release_stock', 'cancel_order');
+    'create_order', 'authorize', 'reserve_stock', 'pay', 'capture', 'notify',
+    'refund', 'release_stock', 'release_payment', 'cancel_order');
 CREATE TYPE saga_step_status AS ENUM ('pending', 'running', 'done', 'failed', 'unknown', 'compensated', 'skipped');
 
 -- A checkout is a saga. Its id is generated in the transaction that claims the caller's key and is that key's
@@ -68,9 +69,10 @@ CREATE TABLE checkouts (
     CONSTRAINT ended_checkout_has_event CHECK ((status = 'processing') = (version = 0))
 ) WITH (fillfactor = 60);
 
--- A checkout has one row for each step and each compensation, all inserted before the first begins. The primary key
--- ensures that nothing is compensated twice: a compensation has one row, whose status moves in one direction. Operation
--- create_checkout writes steps under its claim. Nothing deletes a step.
+-- A checkout has one row for each step and each compensation of its kind, all inserted before the first begins: it takes
+-- the money at once (pay), or reserves it first (authorize, capture). The values of saga_step are in the order of both
+-- kinds. The primary key ensures that nothing is compensated twice: a compensation has one row, whose status moves in one
+-- direction. Operation create_checkout writes steps under its claim. Nothing deletes a step.
 CREATE TABLE checkout_steps (
     tenant_id   text COLLATE "C" NOT NULL,
     checkout_id text COLLATE "C" NOT NULL,
@@ -84,13 +86,14 @@ CREATE TABLE checkout_steps (
 ) WITH (fillfactor = 50);
 
 -- +goose StatementBegin
--- The step that a compensation compensates; null for a forward step.
-CREATE FUNCTION compensates(step saga_step) RETURNS saga_step LANGUAGE sql IMMUTABLE AS $$
+-- The step that a compensation compensates, of which a checkout has one; null for a forward step.
+CREATE FUNCTION compensates(step saga_step) RETURNS saga_step[] LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE step
-        WHEN 'refund' THEN 'pay'
-        WHEN 'release_stock' THEN 'reserve_stock'
-        WHEN 'cancel_order' THEN 'create_order'
-    END::saga_step
+        WHEN 'refund' THEN '{pay,capture}'
+        WHEN 'release_stock' THEN '{reserve_stock}'
+        WHEN 'release_payment' THEN '{authorize}'
+        WHEN 'cancel_order' THEN '{create_order}'
+    END::saga_step[]
 $$;
 
 -- The rules between the steps of a checkout: a trigger states each, and the functions below say whether it is broken.
@@ -145,11 +148,11 @@ BEGIN
           AND compensates(s.step) IS NOT NULL AND s.step < of_step AND s.status NOT IN ('done', 'skipped'));
 END $$;
 
--- Whether a step is done.
-CREATE FUNCTION is_step_done(of_tenant text, of_checkout text, of_step saga_step) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Whether one of these steps is done.
+CREATE FUNCTION is_step_done(of_tenant text, of_checkout text, of_steps saga_step[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
-        WHERE s.tenant_id = of_tenant AND s.checkout_id = of_checkout AND s.step = of_step AND s.status = 'done');
+        WHERE s.tenant_id = of_tenant AND s.checkout_id = of_checkout AND s.step = ANY(of_steps) AND s.status = 'done');
 END $$;
 
 -- Whether the compensation of a step is done.
@@ -158,7 +161,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM checkout_steps s
         WHERE s.tenant_id = of_tenant AND s.checkout_id = of_checkout
-          AND compensates(s.step) = of_step AND s.status = 'done');
+          AND of_step = ANY(compensates(s.step)) AND s.status = 'done');
 END $$;
 
 -- Whether a step has not ended.
@@ -183,7 +186,7 @@ BEGIN
 END $$;
 
 -- Whether a payment holds the customer's money or still may: it neither failed, nor was canceled, nor was refunded
--- whole, nor has an operator settled in another way what was owed.
+-- whole, nor has an operator settled in another way what was owed. One that is authorized may be captured.
 CREATE FUNCTION may_hold_money(of_tenant text, of_payment text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM payments p

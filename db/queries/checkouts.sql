@@ -1,11 +1,11 @@
 -- name: CheckoutInsert :exec
--- Inserts a checkout and all its steps, before the first step begins.
+-- Inserts a checkout and all its steps, those of its kind, before the first step begins.
 WITH saga AS (
     INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at)
     VALUES (@tenant_id, @id, @idempotency_key, @created_at)
 )
 INSERT INTO checkout_steps (tenant_id, checkout_id, step)
-SELECT @tenant_id, @id, unnest(enum_range(NULL::saga_step));
+SELECT @tenant_id, @id, unnest(@steps::text[])::saga_step;
 
 -- name: CheckoutGet :many
 -- Returns a checkout with its steps in one snapshot: one row per step, in order. No row: the tenant has no such
@@ -31,7 +31,7 @@ WHERE s.tenant_id = @tenant_id AND s.checkout_id = @checkout_id AND s.status = '
   AND NOT EXISTS (
       SELECT FROM checkout_steps d
       WHERE d.tenant_id = s.tenant_id AND d.checkout_id = s.checkout_id
-        AND d.step = compensates(s.step) AND d.status = 'done' AND NOT @completed::boolean);
+        AND d.step = ANY(compensates(s.step)) AND d.status = 'done' AND NOT @completed::boolean);
 
 -- name: CheckoutStepsResume :execrows
 -- Counts another attempt of the step that was in progress when its holder exited or released the claim. Checks the

@@ -518,8 +518,8 @@ UNION ALL -- part: checkouts
 SELECT concat_ws(' ', s.tenant_id, s.checkout_id), concat(s.step, ' is ', s.status, ' while ', f.step, ' is ', f.status) -- part: checkouts
 FROM checkout_steps s -- part: checkouts
 JOIN checkout_steps f ON f.tenant_id = s.tenant_id AND f.checkout_id = s.checkout_id -- part: checkouts
-WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped') -- part: checkouts
-  AND f.step NOT IN ('refund', 'release_stock', 'cancel_order') AND f.status = 'unknown' -- part: checkouts
+WHERE compensates(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped') -- part: checkouts
+  AND compensates(f.step) IS NULL AND f.status = 'unknown' -- part: checkouts
 ;
 
 -- name: InvariantSecretEndsWithItsPayment :many

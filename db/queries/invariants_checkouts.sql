@@ -9,9 +9,9 @@ JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
 WHERE c.status <> 'processing'
   AND (s.status IN ('pending', 'running', 'unknown')
     OR (c.status = 'compensated' AND s.status = 'done'
-        AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify'))
+        AND compensates(s.step) IS NULL)
     OR (c.status = 'completed' AND s.status <> 'done'
-        AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify')))
+        AND compensates(s.step) IS NULL))
 UNION ALL
 SELECT concat_ws(' ', s.tenant_id, s.sku), concat('reserved ', s.reserved, ', held ', coalesce(h.held, 0))
 FROM stock s

@@ -33,21 +33,23 @@ var sagaQueries = map[string]string{
 	undoneOnce: `SELECT c.id || ' ' || s.step || ' is ' || s.status FROM checkouts c
 		JOIN checkout_steps s ON (s.tenant_id, s.checkout_id) = (c.tenant_id, c.id)
 		LEFT JOIN checkout_steps u ON (u.tenant_id, u.checkout_id) = (c.tenant_id, c.id)
-			AND (s.step, u.step) IN (('create_order', 'cancel_order'), ('reserve_stock', 'release_stock'), ('pay', 'refund'))
-		WHERE c.status = 'compensated' AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify')
+			AND (s.step, u.step) IN (('create_order', 'cancel_order'), ('reserve_stock', 'release_stock'), ('pay', 'refund'),
+				('authorize', 'release_payment'), ('capture', 'refund'))
+		WHERE c.status = 'compensated' AND s.step IN ('create_order', 'authorize', 'reserve_stock', 'pay', 'capture', 'notify')
 			AND (s.status NOT IN ('compensated', 'failed', 'skipped')
 			OR (s.status = 'compensated') <> (coalesce(u.status, 'skipped') = 'done'))`,
 	neverUnknown: `SELECT s.checkout_id || ' ' || s.step FROM checkout_steps s
 		JOIN checkouts c ON (c.tenant_id, c.id) = (s.tenant_id, s.checkout_id)
 		JOIN stripe_calls k ON k.tenant_id = c.tenant_id
-		AND k.stripe_key = c.tenant_id || ':' || c.idempotency_key || ':confirm'
-		WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped')
+		AND k.stripe_key IN (c.tenant_id || ':' || c.idempotency_key || ':confirm',
+			c.tenant_id || ':' || c.idempotency_key || ':capture')
+		WHERE s.step IN ('refund', 'release_stock', 'release_payment', 'cancel_order') AND s.status NOT IN ('pending', 'skipped')
 		AND k.outcome IN ('sent', 'unknown')`,
 	moneyAsItEnded: `SELECT c.id || ' ' || coalesce(p.status::text, 'without payment') FROM checkouts c
 		LEFT JOIN payments p ON (p.tenant_id, p.id) = (c.tenant_id, c.payment_id)
 		WHERE (c.status = 'completed' AND p.status IS DISTINCT FROM 'succeeded')
-			OR (c.status = 'compensated' AND (p.status IN ('processing', 'requires_action') OR (p.status = 'succeeded'
-			AND p.amount_refunded_minor <> p.amount_minor)))`,
+			OR (c.status = 'compensated' AND (p.status IN ('processing', 'requires_action', 'authorized') OR (p.status = 'succeeded'
+			AND p.amount_refunded_minor <> coalesce(p.captured_minor, p.amount_minor))))`,
 	stockAddsUp: `SELECT s.sku || ' ' || s.reserved FROM stock s
 		WHERE s.reserved <> (SELECT coalesce(sum(r.quantity), 0) FROM reservations r
 		WHERE (r.tenant_id, r.sku) = (s.tenant_id, s.sku) AND r.status = 'held')`,

@@ -18,6 +18,10 @@ import (
 // that can be rolled back, so each step has a compensation, and when a step
 // definitely fails the steps before it are compensated, last first.
 //
+// With capture: manual it reserves the money before the stock, and takes it after:
+// create the order, authorize, reserve the stock, capture, notify (capture.go). What
+// fails before the capture costs no refund: the money is released.
+//
 // The whole saga is recorded before any of it is done: one row per step and per
 // compensation, in the transaction that claims the caller's key. A step whose effect
 // is in this database is done in the transaction that says so, and is never seen
@@ -37,6 +41,8 @@ type Request struct {
 	Items             []payments.Item `json:"items"`
 	PaymentMethod     string          `json:"payment_method"`
 	CustomerReference *string         `json:"customer_reference"`
+	// ManualCapture reserves the money first, and takes it once the stock is reserved.
+	ManualCapture bool `json:"manual_capture,omitempty"`
 }
 
 // Checkout is the saga as the API shows it.
@@ -44,6 +50,7 @@ type Checkout struct {
 	ID        string                   `json:"id"`
 	Object    string                   `json:"object"`
 	Status    db.CheckoutStatus        `json:"status"`
+	Capture   payments.Capture         `json:"capture"`
 	OrderID   *string                  `json:"order_id"`
 	PaymentID *string                  `json:"payment_id"`
 	Steps     []Step                   `json:"steps"`
@@ -73,7 +80,8 @@ type OutOfStockError struct{ Checkout Checkout }
 func (e *OutOfStockError) Error() string { return "out of stock" }
 
 // Recovery points of create_checkout, in order. Between stockReserved and
-// paymentMade stand those of a payment (pay.go).
+// paymentMade stand those of a payment (pay.go). With manual capture these stand before
+// paymentAuthorized, and stockReserved after it.
 const (
 	checkoutRecorded = "checkout_recorded" // the saga is recorded; nothing is done
 	orderCreated     = "order_created"
@@ -81,11 +89,20 @@ const (
 	paymentRefused   = "payment_refused" // its intent is not canceled yet, so it could still be paid
 	paymentMade      = "payment_made"
 
+	paymentAuthorized = "payment_authorized" // its money is reserved; the stock is not
+	captureRecorded   = "capture_recorded"   // the capture is recorded; Stripe may have made it
+	captureRefused    = "capture_refused"    // the intent is not canceled yet, so it could still be captured
+
 	refundDue   = "refund_due" // from here on it goes backwards
 	refundBegun = "refund_begun"
 	refundOwed  = "refund_owed" // it failed; it is tried again, see payments.RetryOwedNow
 	releaseDue  = "release_due"
 	cancelDue   = "cancel_due"
+
+	paymentReleaseDue   = "payment_release_due"   // the stock is released
+	paymentReleaseBegun = "payment_release_begun" // the intent may be canceled already
+	paymentRefundBegun  = "payment_refund_begun"  // others captured it first, so the money is given back
+	paymentRefundOwed   = "payment_refund_owed"   // that failed, as at refundOwed
 )
 
 // saga is what a run of create_checkout works on: the saga as it was read
@@ -95,6 +112,8 @@ type saga struct {
 	row     db.Checkout
 	steps   []db.CheckoutStep
 	run     *payments.Run // of the pay step; nil: to be read
+	// captures is the payment as the phase that has just recorded its capture left it; nil: to be read.
+	captures *db.Payment
 }
 
 // begin claims the key and records the saga.
@@ -108,6 +127,7 @@ func (s *Service) begin(ctx context.Context, r idempotency.Request) (*idempotenc
 	claim, err := s.keys.Begin(ctx, r, k.row.ID, checkoutRecorded, func(q *db.Queries) error {
 		return q.CheckoutInsert(ctx, db.CheckoutInsertParams{
 			TenantID: r.TenantID, ID: k.row.ID, IdempotencyKey: r.Key, CreatedAt: k.row.CreatedAt,
+			Steps: k.names(),
 		})
 	})
 	if err != nil {
@@ -123,15 +143,65 @@ func newSaga(r idempotency.Request) *saga {
 		row: db.Checkout{TenantID: r.TenantID, ID: ids.New(ids.Checkout), Status: db.CheckoutStatusProcessing,
 			IdempotencyKey: r.Key, CreatedAt: ids.Now()},
 	}
-	for _, step := range []db.SagaStep{
-		db.SagaStepCreateOrder, db.SagaStepReserveStock, db.SagaStepPay, db.SagaStepNotify,
-		db.SagaStepRefund, db.SagaStepReleaseStock, db.SagaStepCancelOrder,
-	} {
+	for _, step := range stepsOf(k.request) {
 		k.steps = append(k.steps, db.CheckoutStep{
 			TenantID: r.TenantID, CheckoutID: k.row.ID, Step: step, Status: db.SagaStepStatusPending,
 		})
 	}
 	return k
+}
+
+// stepsOf are the steps and compensations of a checkout, in their order.
+func stepsOf(r Request) []db.SagaStep {
+	if r.ManualCapture {
+		return []db.SagaStep{
+			db.SagaStepCreateOrder, db.SagaStepAuthorize, db.SagaStepReserveStock, db.SagaStepCapture, db.SagaStepNotify,
+			db.SagaStepRefund, db.SagaStepReleaseStock, db.SagaStepReleasePayment, db.SagaStepCancelOrder,
+		}
+	}
+	return []db.SagaStep{
+		db.SagaStepCreateOrder, db.SagaStepReserveStock, db.SagaStepPay, db.SagaStepNotify,
+		db.SagaStepRefund, db.SagaStepReleaseStock, db.SagaStepCancelOrder,
+	}
+}
+
+func (k *saga) names() (names []string) {
+	for _, step := range k.steps {
+		names = append(names, string(step.Step))
+	}
+	return names
+}
+
+// pays is the step that confirms the PaymentIntent.
+func (k *saga) pays() db.SagaStep {
+	if k.request.ManualCapture {
+		return db.SagaStepAuthorize
+	}
+	return db.SagaStepPay
+}
+
+// takes is the step that takes the money. The stock is reserved before it and, once it has begun, does not expire.
+func (k *saga) takes() db.SagaStep {
+	if k.request.ManualCapture {
+		return db.SagaStepCapture
+	}
+	return db.SagaStepPay
+}
+
+// dueUnpaid is where a checkout goes whose payment failed: with manual capture nothing is reserved by then.
+func (k *saga) dueUnpaid() string {
+	if k.request.ManualCapture {
+		return cancelDue
+	}
+	return releaseDue
+}
+
+// dueUnreserved is where a checkout goes that holds no stock, or none any more.
+func (k *saga) dueUnreserved() string {
+	if k.request.ManualCapture {
+		return paymentReleaseDue
+	}
+	return cancelDue
 }
 
 // run takes a checkout from its last recovery point to its answer.
@@ -158,13 +228,27 @@ func (s *Service) advance(ctx context.Context, c *idempotency.Claim, k *saga) (a
 		case checkoutRecorded:
 			err = s.createOrderStep(ctx, c, k)
 		case orderCreated:
+			if k.request.ManualCapture {
+				answer, err = s.beginPayStep(ctx, c, k)
+			} else {
+				err = s.reserveStockStep(ctx, c, k)
+			}
+		case paymentAuthorized:
 			err = s.reserveStockStep(ctx, c, k)
 		case stockReserved:
-			answer, err = s.beginPayStep(ctx, c, k)
+			if k.request.ManualCapture {
+				answer, err = s.beginCaptureStep(ctx, c, k)
+			} else {
+				answer, err = s.beginPayStep(ctx, c, k)
+			}
 		case payments.PaymentRecorded, payments.IntentRecorded, payments.ActionRequired:
 			answer, err = s.pay(ctx, c, k, s.payments.Advance)
 		case paymentRefused:
 			answer, err = s.pay(ctx, c, k, s.callOff(k))
+		case captureRecorded:
+			answer, err = s.captureStep(ctx, c, k)
+		case captureRefused:
+			answer, err = s.callOffCapture(ctx, c, k)
 		case paymentMade:
 			answer, err = s.notifyStep(ctx, c, k)
 
@@ -174,6 +258,12 @@ func (s *Service) advance(ctx context.Context, c *idempotency.Claim, k *saga) (a
 			answer, err = s.awaitRefundStep(ctx, c, k)
 		case releaseDue:
 			err = s.releaseStockStep(ctx, c, k)
+		case paymentReleaseDue:
+			err = s.beginReleasePaymentStep(ctx, c, k)
+		case paymentReleaseBegun:
+			answer, err = s.releasePaymentStep(ctx, c, k)
+		case paymentRefundBegun, paymentRefundOwed:
+			answer, err = s.awaitRefundOfRelease(ctx, c, k)
 		case cancelDue:
 			answer, err = s.cancelOrderStep(ctx, c, k)
 
@@ -220,17 +310,22 @@ func read(
 func shown(row db.Checkout, steps []db.CheckoutStep) Checkout {
 	o := Checkout{
 		ID: row.ID, Object: "checkout", Status: row.Status, OrderID: row.OrderID, PaymentID: row.PaymentID,
-		Steps: make([]Step, len(steps)), CreatedAt: ids.Instant(row.CreatedAt),
+		Steps: make([]Step, len(steps)), CreatedAt: ids.Instant(row.CreatedAt), Capture: payments.CaptureAutomatic,
 	}
 	undecided := false
 	for i, step := range steps {
 		o.Steps[i] = Step{
 			Name: step.Step, Status: step.Status, Attempts: step.Attempts, UpdatedAt: (*ids.Instant)(step.UpdatedAt),
 		}
-		undecided = undecided || step.Step == db.SagaStepPay &&
-			(step.Status == db.SagaStepStatusRunning || step.Status == db.SagaStepStatusUnknown)
+		open := step.Status == db.SagaStepStatusRunning || step.Status == db.SagaStepStatusUnknown
+		switch step.Step {
+		case db.SagaStepAuthorize:
+			o.Capture, undecided = payments.CaptureManual, undecided || open
+		case db.SagaStepPay, db.SagaStepCapture:
+			undecided = undecided || open
+		}
 	}
-	if row.FailureCode != nil && !undecided { // Until the intent is canceled the payment may still succeed.
+	if row.FailureCode != nil && !undecided { // Until the intent is canceled the payment, or its capture, may still succeed.
 		o.Failure = &payments.PaymentFailure{
 			Code: *row.FailureCode, DeclineCode: row.FailureDeclineCode, Message: *row.FailureMessage,
 		}
@@ -287,7 +382,7 @@ func (s *Service) wait(
 	interim := s.saveProgress(ctx, c, k)
 	limit := idempotency.ParkAfter
 	switch c.RecoveryPoint() {
-	case refundBegun, refundOwed:
+	case refundBegun, refundOwed, paymentRefundBegun, paymentRefundOwed:
 		limit = payments.RefundPendingMax
 	}
 	return interim, c.YieldUntil(ctx, limit, pause, why)
@@ -298,7 +393,8 @@ func (s *Service) wait(
 func (s *Service) saveProgress(ctx context.Context, c *idempotency.Claim, k *saga) idempotency.Answer {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), standsWithin)
 	defer cancel()
-	keys := []string{k.row.TenantID + ":" + k.row.IdempotencyKey + ":confirm"}
+	own := k.row.TenantID + ":" + k.row.IdempotencyKey
+	keys := []string{own + ":confirm", own + ":capture"}
 	if k.row.OrderID != nil {
 		keys = append(keys, payments.AutomaticStripeKeys(k.row.TenantID, *k.row.OrderID)...)
 	}

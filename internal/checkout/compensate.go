@@ -89,9 +89,23 @@ func (s *Service) beginRefundStep(ctx context.Context, c *idempotency.Claim, k *
 	})
 }
 
-// awaitRefundStep checks the outcome of the refund. One that failed is owed: it is tried again without this saga, which
-// waits until the money is back or an operator has settled it. No later step would help the customer, so none is taken.
+// returning is a compensation that gives money back: what it undoes, where the checkout goes when all of it is back, and
+// where it waits while it is owed.
+type returning struct {
+	undoing, step db.SagaStep
+	next, owed    string
+}
+
+// awaitRefundStep waits for the refund of what was taken.
 func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
+	return s.awaitRefund(ctx, c, k, returning{db.SagaStepRefund, k.takes(), releaseDue, refundOwed})
+}
+
+// awaitRefund checks the outcome of the refund. One that failed is owed: it is tried again without this saga, which
+// waits until the money is back or an operator has settled it. No later step would help the customer, so none is taken.
+func (s *Service) awaitRefund(
+	ctx context.Context, c *idempotency.Claim, k *saga, of returning,
+) (idempotency.Answer, error) {
 	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: *k.row.PaymentID})
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", *k.row.PaymentID, err)
@@ -100,15 +114,15 @@ func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *
 	switch {
 	case err != nil && !errors.Is(err, postgres.ErrNoRows):
 		return idempotency.Answer{}, fmt.Errorf("read what is owed of payment %s: %w", p.ID, err)
-	case p.AmountRefundedMinor+owed.SettledMinor >= p.AmountMinor:
-		return idempotency.Answer{}, c.Phase(ctx, releaseDue, func(q *db.Queries) error {
-			return k.undone(ctx, q, db.SagaStepRefund, db.SagaStepPay)
+	case p.AmountRefundedMinor+owed.SettledMinor >= payments.PaymentOf(p).AmountCaptured:
+		return idempotency.Answer{}, c.Phase(ctx, of.next, func(q *db.Queries) error {
+			return k.undone(ctx, q, of.undoing, of.step)
 		})
-	case p.AmountRefundingMinor == p.AmountMinor:
+	case p.AmountRefundingMinor == payments.PaymentOf(p).AmountCaptured:
 		return s.wait(ctx, c, k, idempotency.NextTry(c), errors.New("the refund is under way"))
-	case owed.ParkedAt != nil && c.RecoveryPoint() != refundOwed:
-		return idempotency.Answer{}, c.Phase(ctx, refundOwed, func(q *db.Queries) error {
-			return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusFailed)
+	case owed.ParkedAt != nil && c.RecoveryPoint() != of.owed:
+		return idempotency.Answer{}, c.Phase(ctx, of.owed, func(q *db.Queries) error {
+			return k.move(ctx, q, of.undoing, db.SagaStepStatusFailed)
 		})
 	}
 	return s.wait(ctx, c, k, idempotency.NextTry(c),
@@ -117,7 +131,7 @@ func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *
 
 // releaseStockStep returns what was reserved.
 func (s *Service) releaseStockStep(ctx context.Context, c *idempotency.Claim, k *saga) error {
-	return c.Phase(ctx, cancelDue, func(q *db.Queries) error {
+	return c.Phase(ctx, k.dueUnreserved(), func(q *db.Queries) error {
 		return k.releaseStock(ctx, q)
 	})
 }
@@ -161,7 +175,7 @@ func (s *Service) cancelOrderStep(ctx context.Context, c *idempotency.Claim, k *
 func (s *Service) compensatedAnswer(
 	ctx context.Context, q *db.Queries, c *idempotency.Claim, k *saga, shown Checkout,
 ) (idempotency.Answer, error) {
-	if shown.PaymentID == nil {
+	if *k.row.FailureCode == outOfStockCode {
 		return s.answers.Problem(&OutOfStockError{Checkout: shown}, c.RequestID), nil
 	}
 	p, err := q.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: *shown.PaymentID})

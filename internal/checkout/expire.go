@@ -23,12 +23,12 @@ const (
 )
 
 // ExpireReservations releases the stock of checkouts that no process works on any more and
-// whose payment has not begun: after a long outage, or when a checkout kills every
+// whose payment, or its capture, has not begun: after a long outage, or when a checkout kills every
 // process that resumes it. It returns how many there were. Any number may run.
 //
 // A checkout that cannot be called off stops no other. It is logged, shown as stuck, and tried again later.
 //
-// A reservation whose payment has begun never expires: the customer may be charged at
+// A reservation whose payment (or its capture) has begun never expires: the customer may be charged at
 // this very moment, and what they pay for must be there.
 func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 	for range expireMax {
@@ -107,9 +107,9 @@ func (f *failedLately) recent() []string {
 	return ids
 }
 
-// expireCheckout fails the checkout before its payment has begun and releases its
-// stock, which is the first compensation; its own operation does the rest. False: the
-// payment has begun.
+// expireCheckout fails the checkout before its payment, or its capture, has begun and
+// releases its stock, which is the first compensation; its own operation does the rest.
+// False: that has begun.
 //
 // The steps are read again, because the statement that found the checkout saw them as
 // of its beginning, but its key as of when it was locked. In between another process
@@ -127,10 +127,10 @@ func (s *Service) expireCheckout(
 	if k.row, k.steps, err = read(ctx, q, due.TenantID, due.ID); err != nil {
 		return false, err
 	}
-	if k.step(db.SagaStepPay).Status != db.SagaStepStatusPending {
+	if k.step(k.takes()).Status != db.SagaStepStatusPending {
 		return false, nil
 	}
-	if err := k.fail(ctx, q, db.SagaStepPay, outOfStock(ranOutMessage), false); err != nil {
+	if err := k.fail(ctx, q, k.takes(), outOfStock(ranOutMessage), false); err != nil {
 		return false, err
 	}
 	if err := k.releaseStock(ctx, q); err != nil {

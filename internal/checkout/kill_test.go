@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,7 +63,40 @@ type way struct {
 func ways() []way {
 	forward := []string{"checkout_recorded", "order_created", "stock_reserved", "payment_recorded", "intent_recorded"}
 	backward := []string{"payment_refused", "release_due", "cancel_due", "finished"}
+	authorized := []string{"checkout_recorded", "order_created", "payment_recorded", "intent_recorded"}
+	captured := append(slices.Clone(authorized), "payment_authorized", "stock_reserved", "capture_recorded")
+	meddles := func(s shop) {
+		// The stock is given away behind the program's back, as soon as the payment is captured.
+		s.w.Exec(`CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE reservations
+			SET status = 'released'; UPDATE stock SET reserved = 0, available = 10; RETURN NULL; END $$;
+			CREATE TRIGGER meddle AFTER UPDATE ON payments FOR EACH ROW WHEN (OLD.status = 'authorized'
+			AND NEW.status = 'succeeded') EXECUTE FUNCTION meddle()`)
+	}
 	return []way{
+		{name: "Captured", points: append(slices.Clone(captured), "payment_made", "finished"),
+			status: http.StatusCreated, steps: allCaptured, body: teasLater("pm_card_visa")},
+		{name: "AuthorizationDeclined", points: append(slices.Clone(authorized), "payment_refused", "cancel_due", "finished"),
+			status: http.StatusPaymentRequired, code: "payment-declined", steps: unauthorized,
+			body: teasLater("pm_card_visa_chargeDeclined")},
+		{name: "AuthenticatedAndCaptured", points: append(append(slices.Clone(authorized), "action_required"),
+			"payment_authorized", "stock_reserved", "capture_recorded", "payment_made", "finished"),
+			status: http.StatusCreated, steps: allCaptured, body: teasLater("pm_card_authenticationRequired"),
+			during: authenticates(true)},
+		{name: "OutOfStockOnceAuthorized", points: append(slices.Clone(authorized), "payment_authorized",
+			"payment_release_due", "payment_release_begun", "cancel_due", "finished"),
+			status: http.StatusConflict, code: "out-of-stock", steps: unreserved,
+			body: teasLater("pm_card_visa"), prepare: func(s shop) { s.stock("tea", 1) }},
+		{name: "CaptureRefused", points: append(slices.Clone(captured), "capture_refused", "release_due",
+			"payment_release_due", "payment_release_begun", "cancel_due", "finished"),
+			status: http.StatusPaymentRequired, code: "payment-failed", steps: uncaptured,
+			body: teasLater("pm_card_visa"), prepare: func(s shop) {
+				s.w.Sim.Inject(stripesim.Fault{Op: "intent.capture", Kind: stripesim.StoredError,
+					Status: http.StatusBadRequest, Code: "parameter_invalid_integer", Times: -1})
+			}},
+		{name: "CaptureRefunded", points: append(slices.Clone(captured), "payment_made", "refund_due", "refund_begun",
+			"release_due", "payment_release_due", "payment_release_begun", "payment_refund_begun", "cancel_due", "finished"),
+			status: http.StatusPaymentRequired, code: "payment-failed", steps: captureRefunded,
+			body: teasLater("pm_card_visa"), prepare: meddles},
 		{name: "Completed", points: append(slices.Clone(forward), "payment_made", "finished"),
 			status: http.StatusCreated, steps: allDone, body: twoTeas("pm_card_visa")},
 		{name: "Declined", points: append(slices.Clone(forward), backward...),
@@ -165,11 +199,14 @@ func unique(list []string) (out []string) {
 // another process, which nobody asks.
 func TestCheckout_SurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
-	for point, method := range map[string]string{
-		"stock_reserved":  "pm_card_visa",
-		"intent_recorded": "pm_card_visa",
-		"payment_made":    "pm_card_visa",
-		"release_due":     "pm_card_visa_chargeDeclined",
+	for point, c := range map[string]struct{ body, steps string }{
+		"stock_reserved":        {twoTeas("pm_card_visa"), allDone},
+		"intent_recorded":       {twoTeas("pm_card_visa"), allDone},
+		"payment_made":          {twoTeas("pm_card_visa"), allDone},
+		"release_due":           {twoTeas("pm_card_visa_chargeDeclined"), allUndone},
+		"payment_authorized":    {teasLater("pm_card_visa"), allCaptured},
+		"capture_recorded":      {teasLater("pm_card_visa"), allCaptured},
+		"payment_release_begun": {strings.Replace(teasLater("pm_card_visa"), `:2,`, `:11,`, 1), unreserved},
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
@@ -177,19 +214,15 @@ func TestCheckout_SurvivesSIGKILL(t *testing.T) {
 			s := shop{Local: w.Local(world.LocalOptions{}), w: w}
 			s.stock("tea", 10)
 			victim := w.Process(fmt.Sprintf("FAULT_AT=create_checkout/%s=kill", point))
-			victim.Post("/v1/checkouts", "k", twoTeas(method))
+			victim.Post("/v1/checkouts", "k", c.body)
 			require.Equal(t, -1, victim.Wait(10*time.Second))
 			require.Equal(t, point, w.RecoveryPoint("k"))
 
 			heir := w.Process()
 			w.Until("another process has finished it", func() bool { return w.RecoveryPoint("k") == "finished" })
-			a := heir.Post("/v1/checkouts", "k", twoTeas(method))
+			a := heir.Post("/v1/checkouts", "k", c.body)
 			require.True(t, a.Replayed(), a)
-			if method == "pm_card_visa" {
-				require.Equal(t, allDone, sagaOf(t, a).steps(), a)
-			} else {
-				require.Equal(t, allUndone, sagaOf(t, a).steps(), a)
-			}
+			require.Equal(t, c.steps, sagaOf(t, a).steps(), a)
 			s.requireWhole()
 		})
 	}

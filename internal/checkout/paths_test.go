@@ -21,6 +21,8 @@ var pathFaults = map[string][]string{
 		stripesim.StoredError},
 	"intent.confirm": {stripesim.Reset, stripesim.RateLimited, stripesim.LockTimeout, stripesim.Drop, stripesim.Cut,
 		stripesim.EffectError, stripesim.InvalidJSON, stripesim.StoredError, stripesim.EffectStoredError},
+	"intent.capture": {stripesim.Reset, stripesim.RateLimited, stripesim.LockTimeout, stripesim.Drop, stripesim.Cut,
+		stripesim.EffectError, stripesim.InvalidJSON, stripesim.StoredError, stripesim.EffectStoredError},
 	"intent.cancel": {stripesim.Reset, stripesim.LockTimeout, stripesim.Drop, stripesim.EffectError,
 		stripesim.StoredError, stripesim.EffectStoredError},
 	"intent.get":    {stripesim.Reset, stripesim.Refuse, stripesim.Cut},
@@ -30,7 +32,9 @@ var pathFaults = map[string][]string{
 var pathPoints = []string{
 	"checkout_recorded", "order_created", "stock_reserved", "payment_recorded", "intent_recorded", "action_required",
 	"payment_refused", "payment_made",
-	"refund_due", "refund_begun", "release_due", "cancel_due", "finished",
+	"payment_authorized", "capture_recorded", "capture_refused",
+	"refund_due", "refund_begun", "release_due", "payment_release_due", "payment_release_begun", "payment_refund_begun",
+	"cancel_due", "finished",
 }
 
 var pathCards = []string{"pm_card_visa", "pm_card_visa", "pm_card_visa_chargeDeclined",
@@ -53,6 +57,7 @@ func TestCheckout_EveryPathEndsWhole(t *testing.T) {
 			"Complete":  func(*rapid.T) { p.shop.Complete() },
 			"Customer":  p.customer,
 			"Cancel":    p.cancel,
+			"Dashboard": p.dashboard,
 			"Fault":     p.fault,
 			"Kill":      p.kill,
 			"TimesOut":  p.timesOut,
@@ -98,7 +103,8 @@ func (p *path) begin(r *rapid.T) {
 	key := fmt.Sprint("k", len(p.bodies))
 	p.wants[key] = rapid.IntRange(1, 4).Draw(r, "quantity")
 	p.bodies[key] = fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":%d,"unit_amount":500}],`+
-		`"payment_method":%q}`, p.wants[key], rapid.SampledFrom(pathCards).Draw(r, "card"))
+		`"payment_method":%q,"capture":%q}`, p.wants[key], rapid.SampledFrom(pathCards).Draw(r, "card"),
+		rapid.SampledFrom([]string{"automatic", "manual"}).Draw(r, "capture"))
 	p.send(key)
 }
 
@@ -131,6 +137,24 @@ func (p *path) customer(r *rapid.T) {
 	}
 }
 
+// dashboard is somebody at Stripe who captures or cancels what is reserved, or a network that drops it.
+func (p *path) dashboard(r *rapid.T) {
+	intent := p.text(`SELECT intent_id FROM payments WHERE tenant_id = $1 AND status = 'authorized' ORDER BY id LIMIT 1`)
+	if intent == "" {
+		return
+	}
+	switch rapid.IntRange(0, 3).Draw(r, "what") { // It may have ended already.
+	case 0:
+		_ = p.shop.w.Sim.CaptureInDashboard(intent, 0)
+	case 1:
+		_ = p.shop.w.Sim.CaptureInDashboard(intent, 100)
+	case 2:
+		_ = p.shop.w.Sim.CancelInDashboard(intent, "")
+	default:
+		_ = p.shop.w.Sim.LapseAuthorization(intent, "")
+	}
+}
+
 func (p *path) cancel(r *rapid.T) {
 	if order := p.text(`SELECT id FROM orders WHERE tenant_id = $1 AND status = 'open' ORDER BY id LIMIT 1`); order != "" {
 		p.shop.Post("/v1/orders/"+order+"/cancel", "cancel-"+order, "")
@@ -138,8 +162,8 @@ func (p *path) cancel(r *rapid.T) {
 }
 
 func (p *path) fault(r *rapid.T) {
-	op := rapid.SampledFrom([]string{"intent.create", "intent.confirm", "intent.confirm", "intent.cancel", "intent.get",
-		"refund.create"}).Draw(r, "op")
+	op := rapid.SampledFrom([]string{"intent.create", "intent.confirm", "intent.confirm", "intent.capture",
+		"intent.capture", "intent.cancel", "intent.get", "refund.create"}).Draw(r, "op")
 	p.shop.w.Sim.Inject(stripesim.Fault{Op: op, Kind: rapid.SampledFrom(pathFaults[op]).Draw(r, "kind"),
 		Times: rapid.IntRange(1, 2).Draw(r, "times"), Bytes: 20})
 }

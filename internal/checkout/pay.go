@@ -89,7 +89,7 @@ func (s *Service) refusePayment(ctx context.Context, c *idempotency.Claim, k *sa
 	why := stripe.Failure{
 		Code: "order_canceled", Message: "The order was canceled before it was paid. No money was taken.",
 	}
-	return c.Phase(ctx, releaseDue, func(q *db.Queries) error {
+	return c.Phase(ctx, k.dueUnpaid(), func(q *db.Queries) error {
 		if err := k.recordPayment(ctx, q); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (s *Service) refusePayment(ctx context.Context, c *idempotency.Claim, k *sa
 		if err != nil {
 			return err
 		}
-		if err := k.fail(ctx, q, db.SagaStepPay, why, false); err != nil {
+		if err := k.fail(ctx, q, k.pays(), why, false); err != nil {
 			return err
 		}
 		return outbox.Append(ctx, q, payments.PaymentEvent("payment.failed", p))
@@ -125,6 +125,8 @@ func (s payStep) Finish(
 	switch {
 	case e.AlreadyStored:
 		err = s.endedElsewhere(ctx, c, r)
+	case e.Status == db.PaymentStatusAuthorized, e.Status == db.PaymentStatusSucceeded && r.Payment.ManualCapture:
+		return s.authorized(ctx, c, r, e)
 	case e.Status == db.PaymentStatusSucceeded:
 		err = s.done(ctx, c, r, e)
 	case r.Payment.IntentID != nil && !e.ClosesIntent:
@@ -190,12 +192,12 @@ func (s payStep) failed(ctx context.Context, c *idempotency.Claim, r *payments.R
 	if e.Status == db.PaymentStatusCanceled {
 		why = paymentCanceled
 	}
-	err := c.Phase(ctx, releaseDue, func(q *db.Queries) error {
+	err := c.Phase(ctx, s.k.dueUnpaid(), func(q *db.Queries) error {
 		p, err := r.Settle(ctx, q, e)
 		if err != nil {
 			return err
 		}
-		if err := s.k.fail(ctx, q, db.SagaStepPay, why, e.Declined); err != nil {
+		if err := s.k.fail(ctx, q, s.k.pays(), why, e.Declined); err != nil {
 			return err
 		}
 		return outbox.Append(ctx, q, payments.PaymentEvent("payment."+string(e.Status), p))
@@ -210,12 +212,17 @@ func (s payStep) failed(ctx context.Context, c *idempotency.Claim, r *payments.R
 // endedElsewhere continues from a payment that another operation has ended: the
 // customer canceled it, or its order.
 func (s payStep) endedElsewhere(ctx context.Context, c *idempotency.Claim, r *payments.Run) error {
-	if r.Payment.Status == db.PaymentStatusSucceeded {
-		return c.Phase(ctx, paymentMade, func(q *db.Queries) error {
-			return s.k.move(ctx, q, db.SagaStepPay, db.SagaStepStatusDone)
+	switch r.Payment.Status {
+	case db.PaymentStatusSucceeded, db.PaymentStatusAuthorized:
+		point := paymentMade
+		if s.k.request.ManualCapture {
+			point = paymentAuthorized
+		}
+		return c.Phase(ctx, point, func(q *db.Queries) error {
+			return s.k.move(ctx, q, s.k.pays(), db.SagaStepStatusDone)
 		})
 	}
-	return s.failStep(ctx, c, s.k, db.SagaStepPay, releaseDue, paymentCanceled)
+	return s.failStep(ctx, c, s.k, s.k.pays(), s.k.dueUnpaid(), paymentCanceled)
 }
 
 var paymentCanceled = stripe.Failure{

@@ -53,7 +53,7 @@ func (s *Service) reserveStockStep(ctx context.Context, c *idempotency.Claim, k 
 	})
 	var short *shortage
 	if errors.As(err, &short) {
-		return s.failStep(ctx, c, k, db.SagaStepReserveStock, cancelDue, outOfStock(short.Error()))
+		return s.failStep(ctx, c, k, db.SagaStepReserveStock, k.dueUnreserved(), outOfStock(short.Error()))
 	}
 	return err
 }
@@ -66,7 +66,7 @@ var (
 	errCalledOff   = errors.New("the reservation ran out and was released")
 )
 
-// beginPayStep records the payment, its event and its first call.
+// beginPayStep records the payment, its event and its first call. With manual capture nothing is reserved by then.
 func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
 	err := c.Phase(ctx, payments.PaymentRecorded, func(q *db.Queries) error {
 		if err := k.calledOff(ctx, q); err != nil {
@@ -81,14 +81,16 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *sag
 		case order.CancelingKey != nil:
 			return errCancelBegun
 		}
-		if err := k.pin(ctx, q); err != nil {
-			return err
+		if !k.request.ManualCapture {
+			if err := k.pin(ctx, q); err != nil {
+				return err
+			}
 		}
 		k.run = k.newRun(s, order)
 		if err := k.recordPayment(ctx, q); err != nil {
 			return err
 		}
-		return k.move(ctx, q, db.SagaStepPay, db.SagaStepStatusRunning)
+		return k.move(ctx, q, k.pays(), db.SagaStepStatusRunning)
 	})
 	switch {
 	case err == nil:
@@ -108,7 +110,8 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *sag
 // newRun is the run of the checkout's payment: a new intent, because the order has none.
 func (k *saga) newRun(s *Service, order db.Order) *payments.Run {
 	target := db.OrderToPayRow{Order: order, IntentClosed: true}
-	return payments.NewRun(k.row.TenantID, k.row.IdempotencyKey, payments.PayRequest{PaymentMethod: k.request.PaymentMethod}, target, payStep{s, k})
+	asked := payments.PayRequest{PaymentMethod: k.request.PaymentMethod, ManualCapture: k.request.ManualCapture}
+	return payments.NewRun(k.row.TenantID, k.row.IdempotencyKey, asked, target, payStep{s, k})
 }
 
 // calledOff reports whether ExpireReservations called the checkout off while no process
@@ -119,7 +122,7 @@ func (k *saga) calledOff(ctx context.Context, q *db.Queries) error {
 		return err // The client is shown what was last known of the checkout.
 	}
 	k.row, k.steps = row, steps
-	if k.step(db.SagaStepPay).Status == db.SagaStepStatusFailed {
+	if k.step(k.takes()).Status == db.SagaStepStatusFailed {
 		return errCalledOff
 	}
 	return nil
@@ -144,8 +147,9 @@ func (k *saga) pin(ctx context.Context, q *db.Queries) error {
 // tenant's webhook, for as long as that takes; a receiver that does not answer is no
 // reason for a refund.
 //
-// With our own code the check cannot fail. With an operator at a SQL prompt it can, and
-// then the payment is refunded.
+// With our own code the check cannot fail. With an operator at a SQL prompt it can, or
+// with others who capture a part of an authorization at Stripe, and then the payment is
+// refunded.
 func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: *k.row.OrderID})
@@ -154,6 +158,9 @@ func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *saga)
 		}
 		if order.PaymentID == nil || *order.PaymentID != *k.row.PaymentID {
 			return idempotency.Answer{}, errNotPaid
+		}
+		if order.CapturedMinor != nil && *order.CapturedMinor != order.AmountMinor {
+			return idempotency.Answer{}, errPaidInPart
 		}
 		if err := basketOf(k.request.Items).end(ctx, q, c.TenantID, k.row.ID,
 			db.ReservationStatusConsumed); err != nil {
@@ -175,6 +182,10 @@ func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *saga)
 		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, stripe.Failure{
 			Code: "order_canceled", Message: "The order was canceled while it was being paid. The money goes back.",
 		})
+	case errors.Is(err, errPaidInPart):
+		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, stripe.Failure{
+			Code: "amount_changed", Message: "Another amount was captured at Stripe. The money goes back.",
+		})
 	case errors.Is(err, errNotHeld):
 		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, stripe.Failure{
 			Code:    "reservation_lost",
@@ -188,4 +199,7 @@ func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *saga)
 	return c.Answer(), nil
 }
 
-var errNotPaid = errors.New("the order is not paid by the checkout's payment")
+var (
+	errNotPaid    = errors.New("the order is not paid by the checkout's payment")
+	errPaidInPart = errors.New("the order is paid with less than its amount")
+)

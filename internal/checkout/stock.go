@@ -80,8 +80,11 @@ func (e *shortage) Error() string {
 
 const ranOutMessage = "The reservation ran out before the payment began."
 
+// outOfStockCode is the failure code of a checkout that could not reserve its items, or not for long enough.
+const outOfStockCode = "out_of_stock"
+
 func outOfStock(message string) stripe.Failure {
-	return stripe.Failure{Code: "out_of_stock", Message: message + " The card was not charged."}
+	return stripe.Failure{Code: outOfStockCode, Message: message + " The card was not charged."}
 }
 
 // reserve reserves the whole basket, or returns a shortage for which the caller rolls

@@ -9,8 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
+
+// checksOutLater is checksOut with manual capture.
+func checksOutLater(card string) func(a *world.Attempt) {
+	return func(a *world.Attempt) { a.Answered(a.API.Post("/v1/checkouts", a.Key, teasLater(card))) }
+}
 
 // checksOut asks for a checkout with the card.
 func checksOut(card string) func(a *world.Attempt) {
@@ -27,9 +33,14 @@ func endsWith(code, steps string, available int) func(a *world.Attempt) {
 	return func(a *world.Attempt) {
 		var sent struct {
 			PaymentMethod string `json:"payment_method"`
+			ManualCapture bool   `json:"manual_capture"`
 		}
 		require.NoError(a, json.Unmarshal(a.StoredRequest(a.Key), &sent))
-		final := a.API.Post("/v1/checkouts", a.Key, twoTeas(sent.PaymentMethod))
+		body := twoTeas(sent.PaymentMethod)
+		if sent.ManualCapture {
+			body = teasLater(sent.PaymentMethod)
+		}
+		final := a.API.Post("/v1/checkouts", a.Key, body)
 		require.Equal(a, code, final.Code(), final)
 		require.Equal(a, steps, sagaOf(a.TB, final).steps())
 		require.Equal(a, available, a.Count(`SELECT available FROM stock`))
@@ -56,10 +67,12 @@ func interrupted(point string) world.LocalOptions {
 }
 
 // stops is a checkout that has come to a recovery point, where interrupted has stopped it.
-func stops(point, card string) func(a *world.Attempt) {
+func stops(point, card string) func(a *world.Attempt) { return stopsAt(point, twoTeas(card)) }
+
+func stopsAt(point, body string) func(a *world.Attempt) {
 	return func(a *world.Attempt) {
 		stocked(a)
-		a.API.Post("/v1/checkouts", a.Key, twoTeas(card))
+		a.API.Post("/v1/checkouts", a.Key, body)
 		require.Equal(a, point, a.RecoveryPoint(a.Key))
 		a.Order = a.Text(`SELECT order_id FROM checkouts WHERE idempotency_key = $1`, a.Key)
 		a.Payment = a.Text(`SELECT payment_id FROM checkouts WHERE idempotency_key = $1`, a.Key)
@@ -80,6 +93,37 @@ func TestStepsSwallowNoError(t *testing.T) {
 			checksOut("pm_card_threeDSecure2Required")(a)
 			_ = a.Sim.CompleteAuthentication(a.Intent, true) // or they have already
 		}, Check: endsWith("", allDone, 8)},
+	})
+}
+
+// As TestStepsSwallowNoError, of checkouts with manual capture.
+func TestManualStepsSwallowNoError(t *testing.T) {
+	t.Parallel()
+	refuses := func(a *world.Attempt) {
+		a.Sim.Inject(stripesim.Fault{Op: "intent.capture", Kind: stripesim.StoredError, Status: http.StatusBadRequest,
+			Code: "parameter_invalid_integer"})
+	}
+	intentOf := func(a *world.Attempt) string {
+		return a.Text(`SELECT intent_id FROM payments WHERE id = $1`, a.Payment)
+	}
+	world.RequireNoErrorSwallowed(t, []world.Scene{
+		{Name: "Captured", Prepare: stocked, Run: checksOutLater("pm_card_visa"), Check: endsWith("", allCaptured, 8)},
+		{Name: "OutOfStock", Prepare: func(a *world.Attempt) {
+			require.Equal(a, http.StatusOK, a.API.Do("PUT", "/v1/stock/tea", `{"available":1}`).Status)
+		}, Run: checksOutLater("pm_card_visa"), Check: endsWith("out-of-stock", unreserved, 1)},
+		{Name: "CaptureRefused", Prepare: func(a *world.Attempt) { stocked(a); refuses(a) },
+			Run: checksOutLater("pm_card_visa"), Check: endsWith("payment-failed", uncaptured, 10)},
+		{Name: "CanceledAtStripe", Options: interrupted("stock_reserved"), Prepare: func(a *world.Attempt) {
+			stopsAt("stock_reserved", teasLater("pm_card_visa"))(a)
+			require.NoError(a, a.Sim.CancelInDashboard(intentOf(a), ""))
+		}, Run: (*world.Attempt).Complete, Check: endsWith("payment-failed", uncaptured, 10)},
+		{Name: "CapturedInsteadOfReleased", Options: interrupted("payment_release_begun"), Prepare: func(a *world.Attempt) {
+			require.Equal(a, http.StatusOK, a.API.Do("PUT", "/v1/stock/tea", `{"available":1}`).Status)
+			a.API.Post("/v1/checkouts", a.Key, teasLater("pm_card_visa"))
+			require.Equal(a, "payment_release_begun", a.RecoveryPoint(a.Key))
+			a.Payment = a.Text(`SELECT payment_id FROM checkouts WHERE idempotency_key = $1`, a.Key)
+			require.NoError(a, a.Sim.CaptureInDashboard(intentOf(a), 0))
+		}, Run: (*world.Attempt).Complete, Check: endsWith("out-of-stock", unreserved, 1)},
 	})
 }
 

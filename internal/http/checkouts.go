@@ -34,6 +34,7 @@ func checkoutRequest(_ *http.Request, body []byte) (any, error) {
 		Items             *[]*itemBody `json:"items"`
 		PaymentMethod     *string      `json:"payment_method"`
 		CustomerReference *string      `json:"customer_reference"`
+		Capture           *string      `json:"capture"`
 	}
 	if err := decodeObject(body, &b); err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func checkoutRequest(_ *http.Request, body []byte) (any, error) {
 	order := orderBody{Currency: b.Currency, Items: b.Items, CustomerReference: b.CustomerReference}.check(&c)
 	return checkout.Request{
 		Currency: order.Currency, Items: order.Items, CustomerReference: order.CustomerReference,
-		PaymentMethod: paymentMethod(&c, b.PaymentMethod),
+		PaymentMethod: paymentMethod(&c, b.PaymentMethod), ManualCapture: manualCapture(&c, b.Capture),
 	}, c.err()
 }
 

@@ -125,8 +125,8 @@ func Advanced(ctx context.Context, q *db.Queries, p db.Payment, order db.Order) 
 	return outbox.Append(ctx, q, events...)
 }
 
-// lockAuthorized locks a payment and its order, in the order used everywhere.
-func lockAuthorized(ctx context.Context, q *db.Queries, tenantID, orderID, id string) (db.Payment, db.Order, error) {
+// LockAuthorized locks a payment and its order, in the order used everywhere.
+func LockAuthorized(ctx context.Context, q *db.Queries, tenantID, orderID, id string) (db.Payment, db.Order, error) {
 	order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: tenantID, ID: orderID})
 	if err != nil {
 		return db.Payment{}, order, fmt.Errorf("lock order %s: %w", orderID, err)
@@ -142,7 +142,7 @@ func lockAuthorized(ctx context.Context, q *db.Queries, tenantID, orderID, id st
 var errCapturedOtherwise = errors.New("what was captured is not of the payment's authorization")
 
 // endAuthorization records how the authorization of a payment has ended, if Stripe shows it ended: captured by whoever
-// did, or released. The caller holds the locks of lockAuthorized.
+// did, or released. The caller holds the locks of LockAuthorized.
 func endAuthorization(
 	ctx context.Context, q *db.Queries, p db.Payment, order db.Order, i stripe.Intent,
 ) (db.Payment, error) {
@@ -175,6 +175,15 @@ func expiry(i stripe.Intent) (code, message *string) {
 	return new(authorizationExpired), new("The authorization expired before it was captured. Nothing was taken.")
 }
 
+// EndAuthorization is endAuthorization of a payment that it reads and locks. One that has ended already stays as it is.
+func EndAuthorization(ctx context.Context, q *db.Queries, seen db.Payment, i stripe.Intent) (db.Payment, error) {
+	p, order, err := LockAuthorized(ctx, q, seen.TenantID, seen.OrderID, seen.ID)
+	if err != nil || p.Status != db.PaymentStatusAuthorized {
+		return p, err
+	}
+	return endAuthorization(ctx, q, p, order, i)
+}
+
 // authorizationExpired is the failure code of a payment whose authorization expired.
 const authorizationExpired = "authorization_expired"
 
@@ -188,7 +197,7 @@ func authorizationSeen(ctx context.Context, q *db.Queries, seen db.Payment, i st
 	if holder := cmp.Or(seen.CapturingKey, known.CancelingKey); holder != nil { // Not while the order is locked.
 		return idempotency.ExpediteHolder(ctx, q, seen.TenantID, *holder)
 	}
-	p, order, err := lockAuthorized(ctx, q, seen.TenantID, seen.OrderID, seen.ID)
+	p, order, err := LockAuthorized(ctx, q, seen.TenantID, seen.OrderID, seen.ID)
 	if err != nil || p.Status != db.PaymentStatusAuthorized {
 		return err
 	}

@@ -286,7 +286,7 @@ func (s cancels) runPayment(ctx context.Context, c *idempotency.Claim) (idempote
 	}
 	switch held := p.CapturingKey != nil && *p.CapturingKey == c.Key; {
 	case p.Status == db.PaymentStatusAuthorized && !held:
-		err := c.Phase(ctx, cancelBegun, func(q *db.Queries) error { return holdAuthorization(ctx, q, p, c.Key, nil) })
+		err := c.Phase(ctx, cancelBegun, func(q *db.Queries) error { return HoldAuthorization(ctx, q, p, c.Key, nil) })
 		if err != nil {
 			return idempotency.Answer{}, behindCapture(ctx, c, err)
 		}
@@ -332,7 +332,7 @@ func (s cancels) finishPayment(
 	ctx context.Context, c *idempotency.Claim, orderID string, intent stripe.Intent,
 ) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
-		p, order, err := lockAuthorized(ctx, q, c.TenantID, orderID, c.ResourceID)
+		p, order, err := LockAuthorized(ctx, q, c.TenantID, orderID, c.ResourceID)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}

@@ -120,16 +120,16 @@ func (s *Service) beginHolding(
 		if order.CancelingKey != nil {
 			return ErrCaptureInProgress
 		}
-		if err := holdAuthorization(ctx, q, p, r.Key, amount); err != nil || amount == nil {
+		if err := HoldAuthorization(ctx, q, p, r.Key, amount); err != nil || amount == nil {
 			return err
 		}
 		p.CapturingMinor = amount
-		return captureCall(p, r.Key).Insert(ctx, q, r.TenantID)
+		return CaptureCall(p, r.Key).Insert(ctx, q, r.TenantID)
 	})
 }
 
-// holdAuthorization keeps other captures and cancels from an authorization. ErrPaymentInProgress: one works on it.
-func holdAuthorization(ctx context.Context, q *db.Queries, p db.Payment, key string, amount *int64) error {
+// HoldAuthorization keeps other captures and cancels from an authorization. ErrPaymentInProgress: one works on it.
+func HoldAuthorization(ctx context.Context, q *db.Queries, p db.Payment, key string, amount *int64) error {
 	n, err := q.PaymentCaptureBegin(ctx, db.PaymentCaptureBeginParams{
 		TenantID: p.TenantID, ID: p.ID, CapturingKey: &key, CapturingMinor: amount,
 	})
@@ -142,14 +142,24 @@ func holdAuthorization(ctx context.Context, q *db.Queries, p db.Payment, key str
 	return nil
 }
 
-// captureCall captures what the payment's row says. It carries the caller's key, as a confirm does.
-func captureCall(p db.Payment, key string) calls.Call {
+// CaptureCall captures what the payment's row says. It carries the caller's key, as a confirm does.
+func CaptureCall(p db.Payment, key string) calls.Call {
 	return calls.New(stripe.OpCapture, p.ID, p.TenantID+":"+key+":capture", *p.IntentID,
 		strconv.FormatInt(*p.CapturingMinor, 10))
 }
 
-// run takes a capture from its record to its answer: unless it has never been sent, look what became of it; make it;
-// record how it ended.
+// CaptureEnding is what happens when a capture ends, as Ending is for a payment.
+type CaptureEnding interface {
+	// FinishCapture records how a capture ended, under the fence, and returns the answer to the key; none: the operation
+	// continues at the recovery point it is at now. out has the intent as Stripe shows it: captured by whoever did,
+	// canceled or, if the capture was refused, still waiting for one.
+	FinishCapture(ctx context.Context, c *idempotency.Claim, p db.Payment, call calls.Call, out stripe.Outcome) (
+		idempotency.Answer, error)
+	// PendingCapture is the answer while the capture has not ended.
+	PendingCapture(ctx context.Context, c *idempotency.Claim, p db.Payment) idempotency.Answer
+}
+
+// run takes a capture from its record to its answer.
 func (s captures) run(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: c.ResourceID})
 	if err != nil {
@@ -157,28 +167,37 @@ func (s captures) run(ctx context.Context, c *idempotency.Claim) (idempotency.An
 	}
 	if p.CapturingKey == nil || *p.CapturingKey != c.Key {
 		// Another process has taken over and ended it, which the lost lease says.
-		return s.wait(ctx, c, p, fmt.Errorf("payment %s is not held for this capture", p.ID))
+		return s.waitToCapture(ctx, c, p, s, fmt.Errorf("payment %s is not held for this capture", p.ID))
 	}
-	answer, err := s.capture(ctx, c, p)
+	recorded, _ := c.Carry.(bool)
+	answer, err := s.Capture(ctx, c, p, recorded, s)
 	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
 		// It is recorded, may have been made and will be finished, so the answer is 202, even if the claim cannot be
 		// given back.
 		c.Log().Error("capture interrupted", "error", err.Error())
-		return s.wait(ctx, c, p, err)
+		return s.waitToCapture(ctx, c, p, s, err)
 	}
 	return answer, err
 }
 
-func (s captures) wait(
-	ctx context.Context, c *idempotency.Claim, p db.Payment, why error,
+// PendingCapture implements CaptureEnding.
+func (s captures) PendingCapture(_ context.Context, _ *idempotency.Claim, p db.Payment) idempotency.Answer {
+	return s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, PaymentOf(p))
+}
+
+func (s *Service) waitToCapture(
+	ctx context.Context, c *idempotency.Claim, p db.Payment, end CaptureEnding, why error,
 ) (idempotency.Answer, error) {
-	pending := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, PaymentOf(p))
+	pending := end.PendingCapture(ctx, c, p) // Once the claim is given back, another process may change the state.
 	return pending, c.YieldOrPark(ctx, why)
 }
 
-func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Payment) (idempotency.Answer, error) {
-	call := captureCall(p, c.Key)
-	recorded, _ := c.Carry.(bool)
+// Capture takes the capture that a payment's row is held for to its end: unless it has never been sent, look what became
+// of it; make it; have end record how it ended. recorded: the phase before, in this very run, has recorded the call.
+func (s *Service) Capture(
+	ctx context.Context, c *idempotency.Claim, p db.Payment, recorded bool, end CaptureEnding,
+) (idempotency.Answer, error) {
+	call := CaptureCall(p, c.Key)
 	if !recorded {
 		last, err := s.calls.Last(ctx, c.TenantID, call)
 		if err != nil {
@@ -187,14 +206,15 @@ func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Paymen
 		intent, err := s.gateway.GetIntent(ctx, c.TenantID, *p.IntentID)
 		switch {
 		case err != nil:
-			return s.wait(ctx, c, p, err)
+			return s.waitToCapture(ctx, c, p, end, err)
 		case intent.Status == stripe.IntentRequiresCapture && calls.Exhausted(last):
-			return s.refused(ctx, c, p, call, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})
+			return s.captureRefused(ctx, c, p, call, end,
+				stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})
 		case intent.Status != stripe.IntentRequiresCapture:
 			if last.ErrorCode != nil && expiredCodes[*last.ErrorCode] {
 				intent.CanceledReason = reasonExpired // if it is canceled, then for that, by a run that was interrupted
 			}
-			return s.settle(ctx, c, p, call, stripe.FromRead(intent))
+			return s.settleCapture(ctx, c, p, call, end, stripe.FromRead(intent))
 		}
 	}
 	out, attempts, err := s.calls.Make(ctx, c, call, &recorded,
@@ -206,9 +226,9 @@ func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Paymen
 	case err != nil:
 		return idempotency.Answer{}, err
 	case out.Effect == stripe.Done && out.Intent.Status == stripe.IntentSucceeded && !out.Replayed:
-		return s.settle(ctx, c, p, call, out)
+		return s.settleCapture(ctx, c, p, call, end, out)
 	case out.Effect == stripe.NotExecuted:
-		return s.wait(ctx, c, p, out.Why())
+		return s.waitToCapture(ctx, c, p, end, out.Why())
 	case out.Effect == stripe.Done, out.Effect == stripe.Refused: // Neither ends the capture before the intent is read.
 		if err := s.calls.RecordAttempt(ctx, c, call, out); err != nil {
 			return idempotency.Answer{}, err
@@ -216,10 +236,10 @@ func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Paymen
 	}
 	intent, err := s.gateway.GetIntent(ctx, c.TenantID, *p.IntentID)
 	if err != nil {
-		return s.wait(ctx, c, p, err)
+		return s.waitToCapture(ctx, c, p, end, err)
 	}
 	if intent.Status != stripe.IntentRequiresCapture {
-		return s.settle(ctx, c, p, call, stripe.FromRead(intent))
+		return s.settleCapture(ctx, c, p, call, end, stripe.FromRead(intent))
 	}
 	// Nothing was captured. After a refusal, or when another attempt would only repeat a stored error, nothing will be.
 	// A refusal that says nothing of an earlier attempt in doubt is none: that may still be on its way. Of an expired
@@ -228,25 +248,25 @@ func (s captures) capture(ctx context.Context, c *idempotency.Claim, p db.Paymen
 	case out.Effect == stripe.Refused, out.Effect == stripe.Conflict && !attempts.InDoubt,
 		out.Effect == stripe.Conflict && expiredCodes[out.ErrorCode], out.ErrorCached && attempts.Count > 1:
 		out.RequestID = "" // It is recorded.
-		return s.refused(ctx, c, p, call, out)
+		return s.captureRefused(ctx, c, p, call, end, out)
 	}
-	return s.wait(ctx, c, p, out.Why())
+	return s.waitToCapture(ctx, c, p, end, out.Why())
 }
 
-// settle ends a capture by what Stripe shows of an intent that waits for none any more.
-func (s captures) settle(
-	ctx context.Context, c *idempotency.Claim, p db.Payment, call calls.Call, out stripe.Outcome,
+// settleCapture ends a capture by what Stripe shows of an intent that waits for none any more.
+func (s *Service) settleCapture(
+	ctx context.Context, c *idempotency.Claim, p db.Payment, call calls.Call, end CaptureEnding, out stripe.Outcome,
 ) (idempotency.Answer, error) {
 	if out.Intent.Status == stripe.IntentSucceeded || out.Intent.Status == stripe.IntentCanceled {
-		return s.finish(ctx, c, p, call, out)
+		return end.FinishCapture(ctx, c, p, call, out)
 	}
-	return s.wait(ctx, c, p, fmt.Errorf("the PaymentIntent is %s", out.Intent.Status))
+	return s.waitToCapture(ctx, c, p, end, fmt.Errorf("the PaymentIntent is %s", out.Intent.Status))
 }
 
-// refused ends a capture that took nothing. The payment stays authorized, and another key may capture it, unless the
+// captureRefused ends a capture that took nothing. The payment stays authorized, and another key may capture it, unless the
 // network has dropped the authorization: then the intent is canceled, so that the order can be paid again.
-func (s captures) refused(
-	ctx context.Context, c *idempotency.Claim, p db.Payment, call calls.Call, out stripe.Outcome,
+func (s *Service) captureRefused(
+	ctx context.Context, c *idempotency.Claim, p db.Payment, call calls.Call, end CaptureEnding, out stripe.Outcome,
 ) (idempotency.Answer, error) {
 	out.Intent = stripe.Intent{ID: *p.IntentID, Status: stripe.IntentRequiresCapture}
 	if expiredCodes[out.ErrorCode] {
@@ -257,32 +277,36 @@ func (s captures) refused(
 		case intent.Status == stripe.IntentCanceled:
 			intent.CanceledReason = reasonExpired
 		case intent.Status != stripe.IntentSucceeded:
-			return s.wait(ctx, c, p, canceled.Why())
+			return s.waitToCapture(ctx, c, p, end, canceled.Why())
 		}
 		out.Intent = intent
 	}
-	return s.finish(ctx, c, p, call, out)
+	return end.FinishCapture(ctx, c, p, call, out)
 }
 
-// finish records how a capture ended, and answers. out has the intent as Stripe shows it.
-func (s captures) finish(
+// EndCapture records how a capture ended, in q's transaction: what Stripe shows of the intent, unless another operation
+// has recorded it, and the outcome of the call. ours: what the capture asked for was captured.
+func EndCapture(
+	ctx context.Context, q *db.Queries, seen db.Payment, call calls.Call, out stripe.Outcome,
+) (p db.Payment, ours bool, err error) {
+	if p, err = EndAuthorization(ctx, q, seen, out.Intent); err != nil {
+		return p, false, err
+	}
+	ours = p.Status == db.PaymentStatusSucceeded && *p.CapturedMinor == *seen.CapturingMinor
+	out.Effect = stripe.Refused // Nothing of it is on its way any more.
+	if ours {
+		out.Effect = stripe.Done
+	}
+	return p, ours, calls.RecordEnd(ctx, q, p.TenantID, call, out)
+}
+
+// FinishCapture implements CaptureEnding: how the capture ended is the answer.
+func (s captures) FinishCapture(
 	ctx context.Context, c *idempotency.Claim, seen db.Payment, call calls.Call, out stripe.Outcome,
 ) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
-		p, order, err := lockAuthorized(ctx, q, c.TenantID, seen.OrderID, seen.ID)
+		p, ours, err := EndCapture(ctx, q, seen, call, out)
 		if err != nil {
-			return idempotency.Answer{}, err
-		}
-		asked := *p.CapturingMinor
-		if p, err = endAuthorization(ctx, q, p, order, out.Intent); err != nil {
-			return idempotency.Answer{}, err
-		}
-		ours := p.Status == db.PaymentStatusSucceeded && *p.CapturedMinor == asked
-		out.Effect = stripe.Refused // Nothing of it is on its way any more.
-		if ours {
-			out.Effect = stripe.Done
-		}
-		if err := calls.RecordEnd(ctx, q, c.TenantID, call, out); err != nil {
 			return idempotency.Answer{}, err
 		}
 		switch {

@@ -86,7 +86,8 @@ func (w *World) strayEffects() (broken []string) {
 				broken = append(broken, OneChargePerOrder+": "+order)
 			}
 			if e.Key != "" && w.Count(`SELECT count(*) FROM payments WHERE order_id = $1
-				AND (tenant_id || ':' || idempotency_key || ':confirm' = $2 OR EXISTS (
+				AND (tenant_id || ':' || idempotency_key || ':confirm' = $2
+					OR tenant_id || ':' || idempotency_key || ':capture' = $2 AND manual_capture OR EXISTS (
 					SELECT FROM idempotency_keys k WHERE k.tenant_id = payments.tenant_id AND k.resource_id = payments.id
 						AND k.tenant_id || ':' || k.key || ':capture' = $2))`, order, e.Key) == 0 {
 				broken = append(broken, ChargedUnderCallersKey+": "+e.Key)
