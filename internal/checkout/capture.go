@@ -161,11 +161,15 @@ func (s captureEnd) PendingCapture(ctx context.Context, c *idempotency.Claim, _ 
 func (s captureEnd) FinishCapture(
 	ctx context.Context, c *idempotency.Claim, p db.Payment, call calls.Call, out stripe.Outcome,
 ) (idempotency.Answer, error) {
-	switch out.Intent.Status {
-	case stripe.IntentSucceeded:
-		return idempotency.Answer{}, s.captureEnded(ctx, c, s.k, db.PaymentStatusSucceeded, s.recorded(ctx, p, call, out))
-	case stripe.IntentCanceled:
-		return idempotency.Answer{}, s.captureEnded(ctx, c, s.k, db.PaymentStatusCanceled, s.recorded(ctx, p, call, out))
+	if out.Intent.Status != stripe.IntentRequiresCapture {
+		as := db.PaymentStatusCanceled
+		if out.Intent.Status == stripe.IntentSucceeded {
+			as = db.PaymentStatusSucceeded
+		}
+		return idempotency.Answer{}, s.captureEnded(ctx, c, s.k, as, func(q *db.Queries) (db.Payment, error) {
+			ended, _, err := payments.EndCapture(ctx, q, p, call, out)
+			return ended, err
+		})
 	}
 	why := out.Failure
 	if why.Code == "" {
@@ -178,15 +182,6 @@ func (s captureEnd) FinishCapture(
 		}
 		return s.k.noteFailure(ctx, q, &why, out.Declined)
 	})
-}
-
-func (s captureEnd) recorded(
-	ctx context.Context, p db.Payment, call calls.Call, out stripe.Outcome,
-) func(*db.Queries) (db.Payment, error) {
-	return func(q *db.Queries) (db.Payment, error) {
-		ended, _, err := payments.EndCapture(ctx, q, p, call, out)
-		return ended, err
-	}
 }
 
 // captureEnded ends the capture step as the payment has ended, which record records.

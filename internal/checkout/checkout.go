@@ -317,13 +317,12 @@ func shown(row db.Checkout, steps []db.CheckoutStep) Checkout {
 		o.Steps[i] = Step{
 			Name: step.Step, Status: step.Status, Attempts: step.Attempts, UpdatedAt: (*ids.Instant)(step.UpdatedAt),
 		}
-		open := step.Status == db.SagaStepStatusRunning || step.Status == db.SagaStepStatusUnknown
-		switch step.Step {
-		case db.SagaStepAuthorize:
-			o.Capture, undecided = payments.CaptureManual, undecided || open
-		case db.SagaStepPay, db.SagaStepCapture:
-			undecided = undecided || open
+		if step.Step == db.SagaStepAuthorize {
+			o.Capture = payments.CaptureManual
 		}
+		ofMoney := step.Step == db.SagaStepPay || step.Step == db.SagaStepAuthorize || step.Step == db.SagaStepCapture
+		undecided = undecided || ofMoney &&
+			(step.Status == db.SagaStepStatusRunning || step.Status == db.SagaStepStatusUnknown)
 	}
 	if row.FailureCode != nil && !undecided { // Until the intent is canceled the payment, or its capture, may still succeed.
 		o.Failure = &payments.PaymentFailure{

@@ -41,8 +41,10 @@ func TestFailureIsShownOnceItIsDecided(t *testing.T) {
 		db.SagaStepStatusPending: true, db.SagaStepStatusFailed: true, db.SagaStepStatusDone: true,
 		db.SagaStepStatusRunning: false, db.SagaStepStatusUnknown: false,
 	} {
-		o := shown(row, []db.CheckoutStep{{Step: db.SagaStepPay, Status: status}})
-		require.Equal(t, shows, o.Failure != nil, status)
+		for _, step := range []db.SagaStep{db.SagaStepPay, db.SagaStepAuthorize, db.SagaStepCapture} {
+			o := shown(row, []db.CheckoutStep{{Step: step, Status: status}})
+			require.Equal(t, shows, o.Failure != nil, "%s %s", step, status)
+		}
 		other := shown(row, []db.CheckoutStep{{Step: db.SagaStepPay, Status: status},
 			{Step: db.SagaStepNotify, Status: db.SagaStepStatusPending}})
 		require.Equal(t, shows, other.Failure != nil, "the last step decides nothing: %s", status)

@@ -212,8 +212,7 @@ func (s payStep) failed(ctx context.Context, c *idempotency.Claim, r *payments.R
 // endedElsewhere continues from a payment that another operation has ended: the
 // customer canceled it, or its order.
 func (s payStep) endedElsewhere(ctx context.Context, c *idempotency.Claim, r *payments.Run) error {
-	switch r.Payment.Status {
-	case db.PaymentStatusSucceeded, db.PaymentStatusAuthorized:
+	if r.Payment.Status == db.PaymentStatusSucceeded || r.Payment.Status == db.PaymentStatusAuthorized {
 		point := paymentMade
 		if s.k.request.ManualCapture {
 			point = paymentAuthorized

@@ -11,7 +11,7 @@ import (
 
 func init() { verdictsOfParts = append(verdictsOfParts, verdictsOfCheckouts) }
 
-// verdictsOfCheckouts plays a checkout that completes and two that do not.
+// verdictsOfCheckouts plays checkouts that complete and others that do not.
 func verdictsOfCheckouts(b *world.Books) map[string]string {
 	b.T.Helper()
 	require.Equal(b.T, http.StatusOK, b.API.Do("PUT", "/v1/stock/tea", `{"available":3}`).Status)
@@ -23,7 +23,12 @@ func verdictsOfCheckouts(b *world.Books) map[string]string {
 		b.API.Post("/v1/checkouts", "no-money",
 			strings.NewReplacer("pm_card_visa", "pm_card_visa_chargeDeclined", `"quantity":2`,
 				`"quantity":1`).Replace(body)).Status)
+	later := strings.TrimSuffix(strings.Replace(body, `"quantity":2`, `"quantity":1`, 1), "}") + `,"capture":"manual"}`
+	require.Equal(b.T, http.StatusCreated, b.API.Post("/v1/checkouts", "captured", later).Status)
+	require.Equal(b.T, http.StatusConflict, b.API.Post("/v1/checkouts", "released", later).Status)
 	return map[string]string{
+		"captured": `completed, charged once, ch_\w+`,
+		"released": `compensated \(out_of_stock\), no money taken`,
 		"checkout": `completed, charged once, ch_\w+`,
 		"no-stock": `compensated \(out_of_stock\), no money taken`,
 		"no-money": `compensated \(card_declined\), no money taken`,

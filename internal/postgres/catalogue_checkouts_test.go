@@ -28,7 +28,7 @@ INSERT INTO checkouts (tenant_id, id, idempotency_key) VALUES ('other1', 'chk', 
 INSERT INTO checkout_steps (tenant_id, checkout_id, step, status, attempts, updated_at)
 	SELECT c.tenant_id, c.id, s.step, CASE WHEN c.idempotency_key IN ('k1', 'k3') THEN 'done' ELSE 'running'
 		END::saga_step_status, 1, now()
-	FROM checkouts c, unnest(enum_range(NULL::saga_step)) AS s (step)`,
+	FROM checkouts c, unnest('{` + automaticSteps + `}'::saga_step[]) AS s (step)`,
 	entries: slices.Concat(stockEntries, checkoutEntries, stepEntries),
 }
 
@@ -101,15 +101,24 @@ var stockEntries = []entry{
 	},
 }
 
-// newCheckout makes a checkout of which each step has a status. They are given in the order of the steps: create_order,
-// reserve_stock, pay, notify, refund, release_stock and cancel_order.
+// The steps of both kinds of checkout, in their order.
+const (
+	automaticSteps = "create_order,reserve_stock,pay,notify,refund,release_stock,cancel_order"
+	manualSteps    = "create_order,authorize,reserve_stock,capture,notify,refund,release_stock,release_payment,cancel_order"
+)
+
+// newCheckout makes a checkout of which each step has a status: seven of automaticSteps, or nine of manualSteps.
 func newCheckout(statuses string) string {
+	steps := automaticSteps
+	if len(strings.Fields(statuses)) > strings.Count(automaticSteps, ",")+1 {
+		steps = manualSteps
+	}
 	return fmt.Sprintf(`INSERT INTO checkouts (id, failure_code) VALUES ('chk', 'card_declined');
 		INSERT INTO checkout_steps (checkout_id, step, status, attempts, updated_at)
 			SELECT 'chk', step, status, CASE WHEN status IN ('pending', 'skipped') THEN 0 ELSE 1 END,
 				CASE WHEN status IN ('pending', 'skipped') THEN NULL ELSE now() END
-			FROM unnest(enum_range(NULL::saga_step), '{%s}'::saga_step_status[]) AS s (step, status); `,
-		strings.ReplaceAll(statuses, " ", ","))
+			FROM unnest('{%s}'::saga_step[], '{%s}'::saga_step_status[]) AS s (step, status); `,
+		steps, strings.ReplaceAll(statuses, " ", ","))
 }
 
 // step changes the status of a step of the new checkout.
