@@ -71,7 +71,7 @@ func (s payStep) authorized(
 // beginCaptureStep records the capture. From here on the reservations do not expire.
 func (s *Service) beginCaptureStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
 	var captures *db.Payment
-	err := c.Phase(ctx, captureRecorded, func(q *db.Queries) error {
+	err := c.Phase(ctx, payments.CaptureRecorded, func(q *db.Queries) error {
 		if err := k.calledOff(ctx, q); err != nil {
 			return err
 		}
@@ -176,6 +176,7 @@ func (s captureEnd) FinishCapture(
 		why = stripe.Failure{Code: "provider_error",
 			Message: "The payment provider could not capture the payment. No money was taken."}
 	}
+	out.Effect = stripe.Refused // It took nothing, and will not be sent again.
 	return idempotency.Answer{}, c.Phase(ctx, captureRefused, func(q *db.Queries) error {
 		if err := calls.RecordEnd(ctx, q, c.TenantID, call, out); err != nil {
 			return err

@@ -81,7 +81,7 @@ func (e *OutOfStockError) Error() string { return "out of stock" }
 
 // Recovery points of create_checkout, in order. Between stockReserved and
 // paymentMade stand those of a payment (pay.go). With manual capture these stand before
-// paymentAuthorized, and stockReserved after it.
+// paymentAuthorized, and stockReserved after it; then that of a capture (capture.go).
 const (
 	checkoutRecorded = "checkout_recorded" // the saga is recorded; nothing is done
 	orderCreated     = "order_created"
@@ -90,7 +90,6 @@ const (
 	paymentMade      = "payment_made"
 
 	paymentAuthorized = "payment_authorized" // its money is reserved; the stock is not
-	captureRecorded   = "capture_recorded"   // the capture is recorded; Stripe may have made it
 	captureRefused    = "capture_refused"    // the intent is not canceled yet, so it could still be captured
 
 	refundDue   = "refund_due" // from here on it goes backwards
@@ -245,7 +244,7 @@ func (s *Service) advance(ctx context.Context, c *idempotency.Claim, k *saga) (a
 			answer, err = s.pay(ctx, c, k, s.payments.Advance)
 		case paymentRefused:
 			answer, err = s.pay(ctx, c, k, s.callOff(k))
-		case captureRecorded:
+		case payments.CaptureRecorded:
 			answer, err = s.captureStep(ctx, c, k)
 		case captureRefused:
 			answer, err = s.callOffCapture(ctx, c, k)

@@ -34,8 +34,8 @@ var (
 	ErrCaptureInProgress = fmt.Errorf("%w: a capture or cancel of the payment is in progress", ErrPaymentInProgress)
 )
 
-// captureRecorded is the recovery point of a capture that Stripe may have made.
-const captureRecorded = "capture_recorded"
+// CaptureRecorded is the recovery point of a capture that Stripe may have made.
+const CaptureRecorded = "capture_recorded"
 
 // expiredCodes are Stripe's refusals of a capture because the network has dropped the authorization, before Stripe has
 // canceled the intent.
@@ -64,7 +64,7 @@ func (s captures) begin(
 			return nil, idempotency.Answer{}, &InvalidError{Pointer: "/amount", Message: err.Error()}
 		}
 	}
-	claim, err := s.beginHolding(ctx, r, known, captureRecorded, &amount, func(q *db.Queries, p db.Payment) error {
+	claim, err := s.beginHolding(ctx, r, known, CaptureRecorded, &amount, func(q *db.Queries, p db.Payment) error {
 		switch {
 		case p.Status != db.PaymentStatusAuthorized:
 			return ErrPaymentNotCapturable
