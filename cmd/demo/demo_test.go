@@ -117,8 +117,8 @@ func TestDemo_NoticesAMissingGuard(t *testing.T) {
 	api := buildWithout(t, map[string][2]string{
 		// A capture that is taken over is looked up at Stripe.
 		"internal/payments/capture.go": {
-			"\t\t\treturn s.settle(ctx, c, p, call, stripe.FromRead(intent))",
-			`return s.refused(ctx, c, p, call, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})`,
+			"\t\t\treturn s.settleCapture(ctx, c, p, call, end, stripe.FromRead(intent))",
+			`return s.captureRefused(ctx, c, p, call, end, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})`,
 		},
 		// A payment is called canceled when its intent is canceled at Stripe.
 		"internal/payments/cancel.go": {
