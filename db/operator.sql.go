@@ -158,6 +158,144 @@ func (q *Queries) OperatorActionsOf(ctx context.Context, arg OperatorActionsOfPa
 	return items, nil
 }
 
+const OperatorAuthorizationCounts = `-- name: OperatorAuthorizationCounts :one
+WITH held AS MATERIALIZED (
+    SELECT p.capture_before FROM payments p WHERE p.capture_before IS NOT NULL
+    ORDER BY p.capture_before LIMIT $2
+)
+SELECT count(*) AS held,
+    count(*) FILTER (WHERE h.capture_before < clock_timestamp() + $1::interval) AS expiring
+FROM held h
+`
+
+type OperatorAuthorizationCountsParams struct {
+	Within  time.Duration
+	ScanMax int32
+}
+
+type OperatorAuthorizationCountsRow struct {
+	Held     int64
+	Expiring int64
+}
+
+// Counts authorizations, up to a limit, and of them those that are about to expire.
+func (q *Queries) OperatorAuthorizationCounts(ctx context.Context, arg OperatorAuthorizationCountsParams) (OperatorAuthorizationCountsRow, error) {
+	row := q.db.QueryRow(ctx, OperatorAuthorizationCounts, arg.Within, arg.ScanMax)
+	var i OperatorAuthorizationCountsRow
+	err := row.Scan(&i.Held, &i.Expiring)
+	return i, err
+}
+
+const OperatorAuthorizations = `-- name: OperatorAuthorizations :many
+SELECT p.tenant_id, p.id, p.order_id, p.amount_minor, p.currency, p.capture_before, p.capturing_key, p.capturing_minor
+FROM payments p
+WHERE p.capture_before < (SELECT clock_timestamp() + $1::interval)
+ORDER BY p.capture_before LIMIT $2
+`
+
+type OperatorAuthorizationsParams struct {
+	Within    time.Duration
+	LimitRows int32
+}
+
+type OperatorAuthorizationsRow struct {
+	TenantID       string
+	ID             string
+	OrderID        string
+	AmountMinor    int64
+	Currency       string
+	CaptureBefore  *time.Time
+	CapturingKey   *string
+	CapturingMinor *int64
+}
+
+// Returns the authorizations that are about to expire, the next one first.
+func (q *Queries) OperatorAuthorizations(ctx context.Context, arg OperatorAuthorizationsParams) ([]OperatorAuthorizationsRow, error) {
+	rows, err := q.db.Query(ctx, OperatorAuthorizations, arg.Within, arg.LimitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OperatorAuthorizationsRow{}
+	for rows.Next() {
+		var i OperatorAuthorizationsRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.OrderID,
+			&i.AmountMinor,
+			&i.Currency,
+			&i.CaptureBefore,
+			&i.CapturingKey,
+			&i.CapturingMinor,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OperatorAuthorizationsExpired = `-- name: OperatorAuthorizationsExpired :many
+WITH uncaptured AS MATERIALIZED (
+    SELECT u.tenant_id, u.id, u.order_id, u.amount_minor, u.currency, u.updated_at, u.failure_code
+    FROM payments u
+    WHERE u.manual_capture AND u.ended_id IS NOT NULL
+      AND u.created_at > (SELECT clock_timestamp()) - interval '40 days'
+    ORDER BY u.created_at DESC LIMIT $2
+)
+SELECT p.tenant_id, p.id, p.order_id, p.amount_minor, p.currency, p.updated_at
+FROM uncaptured p
+WHERE p.failure_code = 'authorization_expired' AND p.updated_at > clock_timestamp() - interval '1 day'
+ORDER BY p.updated_at DESC LIMIT $1
+`
+
+type OperatorAuthorizationsExpiredParams struct {
+	LimitRows int32
+	ScanMax   int32
+}
+
+type OperatorAuthorizationsExpiredRow struct {
+	TenantID    string
+	ID          string
+	OrderID     string
+	AmountMinor int64
+	Currency    string
+	UpdatedAt   time.Time
+}
+
+// Returns the authorizations that expired in the last day, the last to be recorded first: of so many payments that were
+// not captured, the newest of the last 40 days. An authorization lasts 30 days at most.
+func (q *Queries) OperatorAuthorizationsExpired(ctx context.Context, arg OperatorAuthorizationsExpiredParams) ([]OperatorAuthorizationsExpiredRow, error) {
+	rows, err := q.db.Query(ctx, OperatorAuthorizationsExpired, arg.LimitRows, arg.ScanMax)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OperatorAuthorizationsExpiredRow{}
+	for rows.Next() {
+		var i OperatorAuthorizationsExpiredRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.OrderID,
+			&i.AmountMinor,
+			&i.Currency,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const OperatorCheckedThrough = `-- name: OperatorCheckedThrough :one
 SELECT w.covered_through::timestamptz AS covered_through
 FROM reconciliation_windows w
@@ -222,17 +360,33 @@ func (q *Queries) OperatorDiscrepancies(ctx context.Context, arg OperatorDiscrep
 }
 
 const OperatorFindAtStripe = `-- name: OperatorFindAtStripe :many
-SELECT p.tenant_id, p.id FROM payments p WHERE p.intent_id = $1::text OR p.charge_id = $1::text LIMIT 5
+WITH newest AS MATERIALIZED (
+    SELECT n.tenant_id, n.id, n.intent_id, n.charge_id
+    FROM (SELECT unnest($2::text[]) AS id) t
+    CROSS JOIN LATERAL (
+        SELECT p.tenant_id, p.id, p.intent_id, p.charge_id
+        FROM payments p
+        WHERE p.tenant_id = t.id
+        ORDER BY p.id DESC LIMIT $3) n
+)
+SELECT n.tenant_id, n.id FROM newest n WHERE n.intent_id = $1::text OR n.charge_id = $1::text LIMIT 1
 `
+
+type OperatorFindAtStripeParams struct {
+	ID           string
+	TenantIds    []string
+	NewestOfEach int32
+}
 
 type OperatorFindAtStripeRow struct {
 	TenantID string
 	ID       string
 }
 
-// Returns the payments of a PaymentIntent or charge. It reads the whole table: for when Stripe cannot be asked.
-func (q *Queries) OperatorFindAtStripe(ctx context.Context, id string) ([]OperatorFindAtStripeRow, error) {
-	rows, err := q.db.Query(ctx, OperatorFindAtStripe, id)
+// Returns a payment of a PaymentIntent or charge. An index of these columns would cost every payment, so only the newest
+// of each tenant are looked at.
+func (q *Queries) OperatorFindAtStripe(ctx context.Context, arg OperatorFindAtStripeParams) ([]OperatorFindAtStripeRow, error) {
+	rows, err := q.db.Query(ctx, OperatorFindAtStripe, arg.ID, arg.TenantIds, arg.NewestOfEach)
 	if err != nil {
 		return nil, err
 	}
@@ -321,6 +475,55 @@ func (q *Queries) OperatorFindObject(ctx context.Context, id string) ([]string, 
 			return nil, err
 		}
 		items = append(items, tenant_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OperatorFindReference = `-- name: OperatorFindReference :many
+SELECT o.tenant_id, o.id, o.status, o.currency, o.amount_minor, o.created_at
+FROM orders o
+WHERE o.customer_reference = $1::text
+ORDER BY o.tenant_id, o.id DESC LIMIT $2
+`
+
+type OperatorFindReferenceParams struct {
+	Reference string
+	LimitRows int32
+}
+
+type OperatorFindReferenceRow struct {
+	TenantID    string
+	ID          string
+	Status      OrderStatus
+	Currency    string
+	AmountMinor int64
+	CreatedAt   time.Time
+}
+
+// Returns the orders that name a customer, in every tenant.
+func (q *Queries) OperatorFindReference(ctx context.Context, arg OperatorFindReferenceParams) ([]OperatorFindReferenceRow, error) {
+	rows, err := q.db.Query(ctx, OperatorFindReference, arg.Reference, arg.LimitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OperatorFindReferenceRow{}
+	for rows.Next() {
+		var i OperatorFindReferenceRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Status,
+			&i.Currency,
+			&i.AmountMinor,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -466,6 +669,10 @@ WHERE k.tenant_id = $1 AND k.key IN (
     FROM payments p
     WHERE p.tenant_id = $1 AND p.order_id = $2
     UNION ALL
+    SELECT p.capturing_key
+    FROM payments p
+    WHERE p.tenant_id = $1 AND p.order_id = $2
+    UNION ALL
     SELECT r.idempotency_key
     FROM payments p
     JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
@@ -489,7 +696,8 @@ type OperatorOrderKeysParams struct {
 	LimitRows int32
 }
 
-// Returns the keys of an order: of its payments, of their refunds, of its checkout, and of its cancel.
+// Returns the keys of an order: of its payments, of what works on their authorizations, of their refunds, of its
+// checkout, and of its cancel.
 func (q *Queries) OperatorOrderKeys(ctx context.Context, arg OperatorOrderKeysParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, OperatorOrderKeys,
 		arg.TenantID,
@@ -794,13 +1002,14 @@ WITH work AS MATERIALIZED (
 SELECT a.tenant_id, a.key, a.operation, a.resource_id, a.recovery_point, a.attempts, a.lease_expirations,
     a.last_error, a.created_at, a.parked_at, a.held::boolean AS held, a.next_at::timestamptz AS next_at,
     a.overdue::boolean AS overdue, a.unknown::boolean AS unknown,
-    coalesce(p.order_id, r.order_id, '')::text AS order_id,
-    coalesce(p.id, r.payment_id, '')::text AS payment_id,
-    coalesce(p.amount_minor, r.amount_minor, 0)::bigint AS amount_minor,
-    coalesce(p.currency, r.currency, '')::text AS currency
+    coalesce(p.order_id, r.order_id, h.order_id, '')::text AS order_id,
+    coalesce(p.id, r.payment_id, h.id, '')::text AS payment_id,
+    coalesce(p.amount_minor, r.amount_minor, h.capturing_minor, 0)::bigint AS amount_minor,
+    coalesce(p.currency, r.currency, h.currency, '')::text AS currency
 FROM assessed a
 LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.idempotency_key = a.key
 LEFT JOIN refunds r ON r.tenant_id = a.tenant_id AND r.idempotency_key = a.key
+LEFT JOIN payments h ON h.tenant_id = a.tenant_id AND h.id = a.resource_id AND h.capturing_key = a.key
 ORDER BY a.parked_at IS NULL, NOT a.overdue, NOT a.unknown, a.created_at LIMIT $1
 `
 
@@ -907,6 +1116,7 @@ LEFT JOIN LATERAL (
         FROM stripe_call_rows r
         WHERE r.tenant_id = w.tenant_id
           AND r.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+              w.tenant_id || ':' || w.key || ':capture',
               (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
           AND (r.outcome = 'unknown' OR r.outcome = 'sent' AND NOT w.held)
         UNION ALL

@@ -10,6 +10,70 @@ import (
 	"time"
 )
 
+const AuthorizationStats = `-- name: AuthorizationStats :many
+WITH held AS MATERIALIZED (
+    SELECT p.currency, p.amount_minor, p.capture_before
+    FROM payments p
+    WHERE p.capture_before IS NOT NULL
+    ORDER BY p.capture_before LIMIT 100000
+), uncaptured AS MATERIALIZED (
+    SELECT u.currency, u.failure_code, u.updated_at
+    FROM payments u
+    WHERE u.manual_capture AND u.ended_id IS NOT NULL
+      AND u.created_at > (SELECT clock_timestamp()) - interval '40 days'
+    ORDER BY u.created_at DESC LIMIT 100000
+), expired AS MATERIALIZED (
+    SELECT u.currency
+    FROM uncaptured u
+    WHERE u.failure_code = 'authorization_expired' AND u.updated_at > clock_timestamp() - interval '1 day'
+)
+SELECT c.currency::text AS currency,
+    (SELECT count(*) FROM held h WHERE h.currency = c.currency) AS held,
+    (SELECT coalesce(sum(h.amount_minor), 0) FROM held h WHERE h.currency = c.currency)::bigint AS held_minor,
+    coalesce((SELECT extract(epoch FROM min(h.capture_before) - clock_timestamp()) FROM held h
+              WHERE h.currency = c.currency), 0)::float8 AS next_seconds,
+    (SELECT count(*) FROM expired e WHERE e.currency = c.currency) AS expired
+FROM (SELECT t.currency FROM held t UNION SELECT t.currency FROM expired t) c
+ORDER BY c.currency
+`
+
+type AuthorizationStatsRow struct {
+	Currency    string
+	Held        int64
+	HeldMinor   int64
+	NextSeconds float64
+	Expired     int64
+}
+
+// Sums, per currency, the authorizations that are open, and counts those that expired in the last day, for the metrics:
+// of a hundred thousand at most, which are the next to expire. next_seconds: until the next expires; 0 if none is open.
+// An authorization lasts 30 days at most.
+func (q *Queries) AuthorizationStats(ctx context.Context) ([]AuthorizationStatsRow, error) {
+	rows, err := q.db.Query(ctx, AuthorizationStats)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []AuthorizationStatsRow{}
+	for rows.Next() {
+		var i AuthorizationStatsRow
+		if err := rows.Scan(
+			&i.Currency,
+			&i.Held,
+			&i.HeldMinor,
+			&i.NextSeconds,
+			&i.Expired,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const CancelCallsOfOrder = `-- name: CancelCallsOfOrder :many
 SELECT stripe_key, params_sha256
 FROM stripe_call_rows
@@ -188,13 +252,14 @@ WITH work AS MATERIALIZED (
     FROM idempotency_keys k
     WHERE k.finished_at IS NULL LIMIT 100000
 ), doubt AS MATERIALIZED (
-    SELECT s.first_sent_at
+    SELECT s.first_sent_at, s.operation
     FROM work w
     JOIN stripe_call_rows s ON s.tenant_id = w.tenant_id
-        AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
+        AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+            w.tenant_id || ':' || w.key || ':capture')
     WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()
     UNION ALL
-    SELECT n.sent_at
+    SELECT n.sent_at, 'confirm'
     FROM work w
     JOIN confirms_without_outcome n ON n.tenant_id = w.tenant_id AND n.key = w.key
     WHERE w.leased_until < clock_timestamp()
@@ -216,7 +281,10 @@ SELECT (SELECT count(*) FROM work) AS unfinished,
                       AND r.stripe_refund_id IS NOT NULL)), 0)::float8 AS oldest_seconds,
     (SELECT count(*) FROM doubt) AS unknown,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8
-        AS unknown_seconds
+        AS unknown_seconds,
+    (SELECT count(*) FROM doubt WHERE operation = 'capture') AS unknown_captures,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt
+              WHERE operation = 'capture'), 0)::float8 AS unknown_captures_seconds
 `
 
 type KeyStatsParams struct {
@@ -226,13 +294,15 @@ type KeyStatsParams struct {
 }
 
 type KeyStatsRow struct {
-	Unfinished     int64
-	Parked         int64
-	InFlight       int64
-	Overdue        int64
-	OldestSeconds  float64
-	Unknown        int64
-	UnknownSeconds float64
+	Unfinished             int64
+	Parked                 int64
+	InFlight               int64
+	Overdue                int64
+	OldestSeconds          float64
+	Unknown                int64
+	UnknownSeconds         float64
+	UnknownCaptures        int64
+	UnknownCapturesSeconds float64
 }
 
 // Counts unfinished keys, for the metrics. A call is unknown when its last attempt got no definite response, or none
@@ -250,6 +320,8 @@ func (q *Queries) KeyStats(ctx context.Context, arg KeyStatsParams) (KeyStatsRow
 		&i.OldestSeconds,
 		&i.Unknown,
 		&i.UnknownSeconds,
+		&i.UnknownCaptures,
+		&i.UnknownCapturesSeconds,
 	)
 	return i, err
 }

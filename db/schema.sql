@@ -676,6 +676,7 @@ CREATE TABLE orders (
     CONSTRAINT paid_order_has_payment CHECK ((status = ANY (ARRAY['open'::order_status, 'authorized'::order_status,
         'canceled'::order_status])) OR payment_id IS NOT NULL)
 ) WITH (fillfactor=70);
+CREATE INDEX orders_of_reference ON orders (customer_reference, tenant_id, id) WHERE (customer_reference IS NOT NULL);
 CREATE TRIGGER customer_is_only_erased AFTER UPDATE OF customer_reference, metadata ON orders FOR EACH ROW
     WHEN ((old.customer_reference IS DISTINCT FROM new.customer_reference
         OR old.metadata IS DISTINCT FROM new.metadata) AND NOT (new.customer_reference IS NULL
@@ -775,8 +776,10 @@ END) STORED,
 CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE starts_with(idempotency_key,
     'adopted '::text);
 CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id, ended_id) NULLS NOT DISTINCT;
+CREATE INDEX payments_authorized ON payments (capture_before) WHERE (capture_before IS NOT NULL);
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE (later_intent_id IS NOT NULL);
+CREATE INDEX payments_uncaptured ON payments (created_at) WHERE (manual_capture AND (ended_id IS NOT NULL));
 CREATE TRIGGER authorization_has_one_end AFTER UPDATE OF capturing_key, capturing_minor ON payments FOR EACH ROW
     WHEN (old.capturing_key IS NOT NULL AND new.capturing_key IS NOT NULL
         AND (old.capturing_key IS DISTINCT FROM new.capturing_key

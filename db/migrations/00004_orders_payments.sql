@@ -39,6 +39,8 @@ CREATE TABLE orders (
         status IN ('open', 'authorized', 'canceled') OR payment_id IS NOT NULL)
 ) WITH (fillfactor = 70);
 
+CREATE INDEX orders_of_reference ON orders (customer_reference, tenant_id, id) WHERE customer_reference IS NOT NULL;
+
 CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency ON orders FOR EACH ROW
     WHEN ((OLD.amount_minor, OLD.currency) <> (NEW.amount_minor, NEW.currency))
     EXECUTE FUNCTION refuse_write('the amount and the currency of an order never change');
@@ -174,6 +176,10 @@ CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE later
 -- A charge is adopted once, whichever order its metadata names by then.
 CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key)
     WHERE starts_with(idempotency_key, 'adopted ');
+-- The authorizations, the next to expire first, and the payments among which those are that expired. Of a payment that is
+-- not authorized first the columns never change when it succeeds, so that update stays heap-only.
+CREATE INDEX payments_authorized ON payments (capture_before) WHERE capture_before IS NOT NULL;
+CREATE INDEX payments_uncaptured ON payments (created_at) WHERE manual_capture AND ended_id IS NOT NULL;
 
 CREATE TRIGGER payment_terms_are_immutable
     AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key, payment_method, manual_capture

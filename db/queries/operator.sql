@@ -34,13 +34,14 @@ WITH work AS MATERIALIZED (
 SELECT a.tenant_id, a.key, a.operation, a.resource_id, a.recovery_point, a.attempts, a.lease_expirations,
     a.last_error, a.created_at, a.parked_at, a.held::boolean AS held, a.next_at::timestamptz AS next_at,
     a.overdue::boolean AS overdue, a.unknown::boolean AS unknown,
-    coalesce(p.order_id, r.order_id, '')::text AS order_id,
-    coalesce(p.id, r.payment_id, '')::text AS payment_id,
-    coalesce(p.amount_minor, r.amount_minor, 0)::bigint AS amount_minor,
-    coalesce(p.currency, r.currency, '')::text AS currency
+    coalesce(p.order_id, r.order_id, h.order_id, '')::text AS order_id,
+    coalesce(p.id, r.payment_id, h.id, '')::text AS payment_id,
+    coalesce(p.amount_minor, r.amount_minor, h.capturing_minor, 0)::bigint AS amount_minor,
+    coalesce(p.currency, r.currency, h.currency, '')::text AS currency
 FROM assessed a
 LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.idempotency_key = a.key
 LEFT JOIN refunds r ON r.tenant_id = a.tenant_id AND r.idempotency_key = a.key
+LEFT JOIN payments h ON h.tenant_id = a.tenant_id AND h.id = a.resource_id AND h.capturing_key = a.key
 ORDER BY a.parked_at IS NULL, NOT a.overdue, NOT a.unknown, a.created_at LIMIT @limit_rows;
 
 -- name: OperatorWorkCounts :one
@@ -68,6 +69,7 @@ LEFT JOIN LATERAL (
         FROM stripe_call_rows r
         WHERE r.tenant_id = w.tenant_id
           AND r.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+              w.tenant_id || ':' || w.key || ':capture',
               (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
           AND (r.outcome = 'unknown' OR r.outcome = 'sent' AND NOT w.held)
         UNION ALL
@@ -109,11 +111,16 @@ WHERE i.status = 'pending' AND i.leased_until > '-infinity' AND i.last_error IS 
 ORDER BY i.leased_until LIMIT @limit_rows;
 
 -- name: OperatorOrderKeys :many
--- Returns the keys of an order: of its payments, of their refunds, of its checkout, and of its cancel.
+-- Returns the keys of an order: of its payments, of what works on their authorizations, of their refunds, of its
+-- checkout, and of its cancel.
 SELECT k.key
 FROM idempotency_keys k
 WHERE k.tenant_id = @tenant_id AND k.key IN (
     SELECT p.idempotency_key
+    FROM payments p
+    WHERE p.tenant_id = @tenant_id AND p.order_id = @order_id
+    UNION ALL
+    SELECT p.capturing_key
     FROM payments p
     WHERE p.tenant_id = @tenant_id AND p.order_id = @order_id
     UNION ALL
@@ -199,12 +206,61 @@ CROSS JOIN LATERAL (
 ORDER BY k.tenant_id LIMIT @limit_rows;
 
 -- name: OperatorFindAtStripe :many
--- Returns the payments of a PaymentIntent or charge. It reads the whole table: for when Stripe cannot be asked.
-SELECT p.tenant_id, p.id FROM payments p WHERE p.intent_id = @id::text OR p.charge_id = @id::text LIMIT 5;
+-- Returns a payment of a PaymentIntent or charge. An index of these columns would cost every payment, so only the newest
+-- of each tenant are looked at.
+WITH newest AS MATERIALIZED (
+    SELECT n.tenant_id, n.id, n.intent_id, n.charge_id
+    FROM (SELECT unnest(@tenant_ids::text[]) AS id) t
+    CROSS JOIN LATERAL (
+        SELECT p.tenant_id, p.id, p.intent_id, p.charge_id
+        FROM payments p
+        WHERE p.tenant_id = t.id
+        ORDER BY p.id DESC LIMIT @newest_of_each) n
+)
+SELECT n.tenant_id, n.id FROM newest n WHERE n.intent_id = @id::text OR n.charge_id = @id::text LIMIT 1;
 
 -- name: OperatorFindRefund :many
 -- Returns the refund of Stripe's id.
 SELECT r.tenant_id, r.id FROM refunds r WHERE r.stripe_refund_id = @id::text LIMIT 1;
+
+-- name: OperatorFindReference :many
+-- Returns the orders that name a customer, in every tenant.
+SELECT o.tenant_id, o.id, o.status, o.currency, o.amount_minor, o.created_at
+FROM orders o
+WHERE o.customer_reference = @reference::text
+ORDER BY o.tenant_id, o.id DESC LIMIT @limit_rows;
+
+-- name: OperatorAuthorizations :many
+-- Returns the authorizations that are about to expire, the next one first.
+SELECT p.tenant_id, p.id, p.order_id, p.amount_minor, p.currency, p.capture_before, p.capturing_key, p.capturing_minor
+FROM payments p
+WHERE p.capture_before < (SELECT clock_timestamp() + @within::interval)
+ORDER BY p.capture_before LIMIT @limit_rows;
+
+-- name: OperatorAuthorizationCounts :one
+-- Counts authorizations, up to a limit, and of them those that are about to expire.
+WITH held AS MATERIALIZED (
+    SELECT p.capture_before FROM payments p WHERE p.capture_before IS NOT NULL
+    ORDER BY p.capture_before LIMIT @scan_max
+)
+SELECT count(*) AS held,
+    count(*) FILTER (WHERE h.capture_before < clock_timestamp() + @within::interval) AS expiring
+FROM held h;
+
+-- name: OperatorAuthorizationsExpired :many
+-- Returns the authorizations that expired in the last day, the last to be recorded first: of so many payments that were
+-- not captured, the newest of the last 40 days. An authorization lasts 30 days at most.
+WITH uncaptured AS MATERIALIZED (
+    SELECT u.tenant_id, u.id, u.order_id, u.amount_minor, u.currency, u.updated_at, u.failure_code
+    FROM payments u
+    WHERE u.manual_capture AND u.ended_id IS NOT NULL
+      AND u.created_at > (SELECT clock_timestamp()) - interval '40 days'
+    ORDER BY u.created_at DESC LIMIT @scan_max
+)
+SELECT p.tenant_id, p.id, p.order_id, p.amount_minor, p.currency, p.updated_at
+FROM uncaptured p
+WHERE p.failure_code = 'authorization_expired' AND p.updated_at > clock_timestamp() - interval '1 day'
+ORDER BY p.updated_at DESC LIMIT @limit_rows;
 
 -- name: OperatorActionBegin :execrows
 -- The first statement of the transaction that makes the effect. Zero rows: this form was sent before. Waits for a

@@ -1,6 +1,7 @@
 package keyhistory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,15 +59,18 @@ func verdictOn(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 		return orphanRefundVerdict(calls) // part: operator
 	case row.Operation == payments.CancelAbandonedIntent:
 		return "a PaymentIntent that no payment uses was canceled, or had ended by itself"
+	case row.Operation == payments.CapturePayment && m.payment != nil:
+		return captureVerdict(row, m.payment, calls)
 	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict:
 		return refused
 	case m.refund != nil:
 		return refundVerdict(m)
 	case m.payment != nil && row.Operation == payments.CreatePayment:
 		return paymentVerdict(m)
-	case m.payment != nil && row.Operation == payments.CapturePayment:
-		return captureVerdict(row, m, calls)
 	case m.payment != nil && m.payment.Status == db.PaymentStatusCanceled:
+		if expiredUncaptured(m.payment) {
+			return expiredVerdict
+		}
 		return "the payment was canceled, no money taken"
 	case m.order != nil && row.Operation == payments.CreateOrder:
 		return "one order was made"
@@ -106,6 +110,10 @@ func unfinishedVerdict(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 		what = "unknown whether the money has moved"
 	case m.refund != nil && m.refund.StripeRefundID != nil:
 		what = "Stripe has the refund and has not decided yet"
+	case row.Operation == payments.CapturePayment:
+		what = "not captured yet, nothing was taken under this key"
+	case m.payment != nil && m.payment.Status == db.PaymentStatusAuthorized: // Others may have captured it at Stripe.
+		what = "not finished, the authorization is being canceled and nothing was taken under this key"
 	}
 	switch {
 	case row.Held:
@@ -130,25 +138,62 @@ func paymentVerdict(m made) string {
 		}
 		return "failed (" + postgres.Deref(p.FailureCode) + "), no money taken"
 	case db.PaymentStatusCanceled:
+		if expiredUncaptured(p) {
+			return expiredVerdict
+		}
 		return "canceled, no money taken"
 	case db.PaymentStatusAuthorized:
-		return "authorized, no money taken yet; a capture takes it, a cancel releases it"
+		return authorizedVerdict(p)
 	case db.PaymentStatusProcessing, db.PaymentStatusRequiresAction:
 	}
 	return unended
 }
 
-// captureVerdict is the verdict about a capture that has ended. One that failed left the payment to another key, which
-// may have captured it since: only the capture's own response or call says that it was this one.
-func captureVerdict(row db.KeyHistoryKeyRow, m made, calls []Call) string {
-	took := row.AnswerStatus != nil && *row.AnswerStatus == http.StatusOK ||
-		slices.ContainsFunc(calls, func(c Call) bool {
-			return c.Operation == string(stripe.OpCapture) && c.Outcome == db.StripeOutcomeDone
-		})
-	if took && m.payment.Status == db.PaymentStatusSucceeded {
-		return ChargedOnce(m.payment)
+// authorizationExpired is the failure code of a payment whose authorization expired.
+const authorizationExpired = "authorization_expired"
+
+const expiredVerdict = "the authorization expired before it was captured, no money taken"
+
+// expiredUncaptured reports whether the authorization of a payment that was canceled had expired.
+func expiredUncaptured(p *db.Payment) bool {
+	return postgres.Deref(p.FailureCode) == authorizationExpired
+}
+
+// authorizedVerdict is the verdict about a payment whose money is reserved. While a capture works on it the money may
+// have moved.
+func authorizedVerdict(p *db.Payment) string {
+	held := money.Format(p.AmountMinor, p.Currency) + " authorized"
+	switch {
+	case p.CapturingMinor != nil:
+		return held + "; a capture of " + money.Format(*p.CapturingMinor, p.Currency) +
+			" is not finished, so the money may have moved"
+	case p.CapturingKey != nil:
+		return held + ", nothing taken yet; it is being canceled"
 	}
-	return refused
+	return held + ", nothing taken yet; it expires at " + p.CaptureBefore.UTC().Format(time.RFC3339)
+}
+
+// captureVerdict is the verdict about a capture that has ended. Its call says whether it has taken something: others may
+// have captured the payment too. One without a call was refused when it was to begin.
+func captureVerdict(row db.KeyHistoryKeyRow, p *db.Payment, calls []Call) string {
+	i := slices.IndexFunc(calls, func(c Call) bool {
+		return c.StripeKey == row.TenantID+":"+row.Key+":"+string(stripe.OpCapture)
+	})
+	switch {
+	case i < 0:
+		return refused
+	case calls[i].Outcome == db.StripeOutcomeDone && p.Status == db.PaymentStatusSucceeded:
+		return ChargedOnce(p)
+	case calls[i].Outcome != db.StripeOutcomeRefused:
+		return unended
+	case expiredUncaptured(p):
+		return expiredVerdict
+	case p.Status == db.PaymentStatusCanceled:
+		return "not captured: the authorization was canceled, no money taken"
+	case p.Status == db.PaymentStatusSucceeded:
+		return "not captured under this key, but by another request or at Stripe: " + ChargedOnce(p)
+	}
+	return "not captured (" + cmp.Or(postgres.Deref(calls[i].ErrorCode), "refused") + "), nothing was taken under this key"
 }
 
 // ChargedOnce is the verdict about a payment that succeeded.
@@ -157,19 +202,21 @@ func ChargedOnce(p *db.Payment) string {
 	if object == "" {
 		object = postgres.Deref(p.IntentID)
 	}
-	verdict, taken := "charged once, "+object, p.AmountMinor
-	if p.CapturedMinor != nil && *p.CapturedMinor < p.AmountMinor {
-		taken = *p.CapturedMinor
-		verdict += fmt.Sprintf(", %s of %s authorized", money.Format(taken, p.Currency),
+	verdict, paid := "charged once, "+object, p.AmountMinor
+	if p.CapturedMinor != nil {
+		paid = *p.CapturedMinor
+	}
+	if paid < p.AmountMinor {
+		verdict += fmt.Sprintf(", %s of %s authorized", money.Format(paid, p.Currency),
 			money.Format(p.AmountMinor, p.Currency))
 	}
 	switch p.AmountRefundedMinor {
 	case 0:
-	case taken:
+	case paid:
 		verdict += ", and refunded"
 	default:
 		verdict += fmt.Sprintf(", and %s of %s refunded", money.Format(p.AmountRefundedMinor, p.Currency),
-			money.Format(taken, p.Currency))
+			money.Format(paid, p.Currency))
 	}
 	if p.AmountDisputedMinor > 0 {
 		verdict += "; " + money.Format(p.AmountDisputedMinor, p.Currency) + " withdrawn by the bank in a dispute"

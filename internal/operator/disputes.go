@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -72,7 +73,7 @@ type disputeView struct {
 	Movements []db.DisputeMovement
 }
 
-func fullyRefunded(p db.Payment) bool { return p.AmountRefundedMinor >= p.AmountMinor }
+func fullyRefunded(p db.Payment) bool { return p.AmountRefundedMinor >= compare.PaidMinor(p) }
 
 // readDisputes reads the disputes of an order, newest first.
 func (p *objectPage) readDisputes(ctx context.Context, q *db.Queries, orderID string) error {

@@ -7,13 +7,20 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 )
 
-const tenantsMax = 1000 // whose rows are searched for the id of a registered operation
+const (
+	// tenantsMax is in how many tenants' rows an id is searched that no index has: of a registered operation, and of a
+	// charge or PaymentIntent, of which the newest payments are searched.
+	tenantsMax = 1000
+	newestMax  = 100_000 // of all tenants together
+	termMax    = 4 * 200 // bytes of the longest term, a customer reference
+)
 
 // findPage is the form alone. NotAnID: the address had something that is not an id.
 type findPage struct{ NotAnID bool }
@@ -29,7 +36,7 @@ func (s *Server) findForm(w http.ResponseWriter, r *http.Request) {
 	s.findTerm(w, r, term, false)
 }
 
-// stripeID is what an id looks like at Stripe: of a PaymentIntent, a charge or a dispute.
+// stripeID is what an id looks like at Stripe: of a PaymentIntent, a charge, a refund or a dispute.
 var stripeID = regexp.MustCompile(`^(pi|ch|py|re|pyr|du|dp)_[A-Za-z0-9]{8,64}$`)
 
 // find takes an id or a key from the form, which uses POST, so that a key appears in no
@@ -45,9 +52,10 @@ func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string, k
 	defer cancel()
 	var err error
 	switch {
-	case term == "" || len(term) > 255 || strings.ContainsRune(term, 0):
-		s.renderError(w, r, http.StatusBadRequest, "Enter an id or a key.",
-			"An id of ours: ord_, pay_, rfd_, dsp_, chk_; one of Stripe: pi_, ch_, re_, du_; or an idempotency key.")
+	case term == "" || len(term) > termMax || strings.ContainsRune(term, 0) || !utf8.ValidString(term):
+		s.renderError(w, r, http.StatusBadRequest, "Enter an id, a key or a customer reference.",
+			"An id of ours: ord_, pay_, rfd_, dsp_, chk_; one of Stripe: pi_, ch_, re_, du_; an idempotency key; or the "+
+				"customer_reference of an order.")
 		return
 	case isObjectID(term):
 		var tenants []string
@@ -83,15 +91,17 @@ func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string, k
 		s.renderError(w, r, http.StatusNotFound, "Nothing found.", "No object has this id. Keys are found by the form.")
 		return
 	}
-	if err == nil {
-		err = s.findKey(ctx, w, r, term) // A caller may use anything as a key, also what looks like an id.
+	if err == nil { // A caller may use anything as a key or a reference, also what looks like an id.
+		err = s.findKey(ctx, w, r, term)
 	}
 	if err != nil {
 		s.renderReadError(w, r, err)
 	}
 }
 
-func isStripeID(id string) bool { return strings.HasPrefix(id, "pi_") || strings.HasPrefix(id, "ch_") }
+func isStripeID(id string) bool {
+	return strings.HasPrefix(id, "pi_") || strings.HasPrefix(id, "ch_") || strings.HasPrefix(id, "py_")
+}
 
 // isOwnID reports whether an id could be of a registered operation, such as tip_….
 func isOwnID(id string) bool {
@@ -124,15 +134,26 @@ func redirect(w http.ResponseWriter, r *http.Request, href string) {
 	http.Redirect(w, r, href, http.StatusSeeOther)
 }
 
+// findNewest returns a payment of a PaymentIntent or charge, if it is among the newest.
+func (s *Server) findNewest(ctx context.Context, id string) ([]db.OperatorFindAtStripeRow, error) {
+	tenants, err := s.o.Pool.OperatorTenants(ctx, tenantsMax)
+	if err != nil || len(tenants) == 0 {
+		return nil, err
+	}
+	return s.o.Pool.OperatorFindAtStripe(ctx, db.OperatorFindAtStripeParams{
+		TenantIds: tenants, NewestOfEach: newestMax / int32(len(tenants)), ID: id, //nolint:gosec // at most tenantsMax
+	})
+}
+
 // findAtStripe reads the intent from Stripe, whose metadata name the tenant and the
-// order, because this database has no index on it. Only if Stripe cannot be read are
-// the rows of this database scanned.
+// order, because this database has no index on it. Only a charge, and an intent if Stripe
+// cannot be read, is searched for in this database, among the newest payments.
 func (s *Server) findAtStripe(ctx context.Context, w http.ResponseWriter, r *http.Request, id string) bool {
 	isIntent := strings.HasPrefix(id, "pi_")
 	if isIntent && s.findIntent(ctx, w, r, id) {
 		return true
 	}
-	rows, err := s.o.Pool.OperatorFindAtStripe(ctx, id)
+	rows, err := s.findNewest(ctx, id)
 	switch {
 	case err == nil && len(rows) > 0:
 		redirect(w, r, objectHref(rows[0].TenantID, rows[0].ID))

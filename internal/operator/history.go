@@ -32,15 +32,21 @@ func (h history) StripeKey(c keyhistory.Call) string {
 	return strings.Replace(c.StripeKey, ":"+h.Key+":", ":…:", 1)
 }
 
-// keyPage is the history of a key in each tenant that has used it.
-type keyPage struct{ Histories []tenantHistory }
+// keyPage is the history of a key in each tenant that has used it, and the orders of a customer reference: nothing tells
+// one from the other.
+type keyPage struct {
+	Histories []tenantHistory
+	Orders    []db.OperatorFindReferenceRow
+	MoreThan  int // so many orders are shown, and there may be more; 0: all are
+}
 
 type tenantHistory struct {
 	TenantID string
 	history
 }
 
-// findKey shows the history of a key; it is the last thing that find tries.
+// findKey shows the history of a key and the orders of a customer reference. It is the last thing
+// that find tries.
 func (s *Server) findKey(ctx context.Context, w http.ResponseWriter, r *http.Request, key string) error {
 	rows, err := s.o.Pool.OperatorFindKey(ctx, db.OperatorFindKeyParams{Key: key, LimitRows: historiesMax})
 	if err != nil {
@@ -54,12 +60,28 @@ func (s *Server) findKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 		}
 		page.Histories = append(page.Histories, tenantHistory{row.TenantID, h})
 	}
-	if len(page.Histories) == 0 {
-		s.renderError(w, r, http.StatusNotFound, "Nothing found.",
-			"Nothing here has this id, and no tenant has used it as a key. "+
-				"Keys are kept for ten years, so a key that is not here was never used.")
-		return nil
+	page.Orders, err = s.o.Pool.OperatorFindReference(ctx, db.OperatorFindReferenceParams{
+		Reference: key, LimitRows: paymentsMax,
+	})
+	if err != nil {
+		return err
 	}
-	s.render(w, r, http.StatusOK, "key", "Key history", page)
+	if len(page.Orders) == paymentsMax {
+		page.MoreThan = paymentsMax
+	}
+	switch {
+	case len(page.Histories) == 0 && len(page.Orders) == 0 && isStripeID(key):
+		s.renderError(w, r, http.StatusNotFound, "Nothing found.",
+			"No key and no customer reference is the same, and none of the newest payments has this id. Older payments are "+
+				"found by their PaymentIntent, which Stripe’s dashboard shows.")
+	case len(page.Histories) == 0 && len(page.Orders) == 0:
+		s.renderError(w, r, http.StatusNotFound, "Nothing found.",
+			"Nothing here has this id, no order names it as its customer reference, and no tenant has used it as a key. "+
+				"Keys are kept for ten years, so a key that is not here was never used.")
+	case len(page.Histories) == 0:
+		s.render(w, r, http.StatusOK, "key", "Orders of a customer", page)
+	default:
+		s.render(w, r, http.StatusOK, "key", "Key history", page)
+	}
 	return nil
 }

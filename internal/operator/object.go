@@ -11,6 +11,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/checkout" // part: checkouts
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/postgres"
 )
@@ -52,8 +53,17 @@ func (p paymentView) Refundable() int64 {
 	if p.Status != db.PaymentStatusSucceeded {
 		return 0
 	}
-	return p.AmountMinor - p.AmountRefundingMinor - p.Settled
+	return p.Paid() - p.AmountRefundingMinor - p.Settled
 }
+
+// Paid is what was taken: of a payment that was authorized first, what was captured.
+func (p paymentView) Paid() int64 { return compare.PaidMinor(p.Payment) }
+
+// Authorized reports whether the payment holds money on the card that is not taken yet.
+func (p paymentView) Authorized() bool { return p.Status == db.PaymentStatusAuthorized }
+
+// InPart reports whether less was captured than was authorized.
+func (p paymentView) InPart() bool { return p.succeeded() && p.Paid() < p.AmountMinor }
 
 // Open reports whether the payment has no final status yet.
 func (p paymentView) Open() bool {
@@ -266,6 +276,8 @@ func (p *objectPage) Summary() string {
 		}
 		text += paid.disputeSummary() // part: disputes
 		return text
+	case p.Held() != nil:
+		return p.Held().heldSummary(p.Now)
 	case open != nil && open.Status == db.PaymentStatusRequiresAction:
 		return "Not charged yet: waiting for the customer (3-D Secure)."
 	case open != nil && p.moneyMayHaveMoved():
@@ -294,9 +306,12 @@ func (p *objectPage) discrepancySummary() string {
 
 // summary of a payment that succeeded. Its refunds may be pending.
 func (p paymentView) summary() string {
-	amount := money.Format(p.AmountMinor, p.Currency)
+	amount := money.Format(p.Paid(), p.Currency)
+	if p.InPart() {
+		amount += ", captured of " + money.Format(p.AmountMinor, p.Currency) + " authorized"
+	}
 	switch pending := p.AmountRefundingMinor - p.AmountRefundedMinor; {
-	case p.AmountRefundedMinor == p.AmountMinor:
+	case p.AmountRefundedMinor == p.Paid():
 		return "Charged once and fully refunded."
 	case pending > 0:
 		return fmt.Sprintf("Charged once: %s, refund of %s pending.", amount, money.Format(pending, p.Currency))
@@ -325,7 +340,7 @@ func (p *objectPage) Severity() string {
 	case p.disputeHolds():
 		return "warn"
 	// part: disputes }
-	case p.Unfinished() != nil, len(p.Work) > 0:
+	case p.Unfinished() != nil, p.Held() != nil, len(p.Work) > 0:
 		return "warn"
 	}
 	return "good"

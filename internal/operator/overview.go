@@ -34,6 +34,7 @@ type overviewPage struct {
 
 	Work       workPanel
 	Money      moneyPanel
+	Holds      authorizationsPanel
 	Owed       owedPanel
 	Disputes   disputesPanel // part: disputes
 	Outbox     outboxPanel
@@ -137,6 +138,7 @@ func (s *Server) readOverview(ctx context.Context) *overviewPage {
 	}
 	read(&p.Work.panel, func() error { return p.Work.read(ctx, q, p.Now) })
 	read(&p.Money.panel, func() error { return p.Money.read(ctx, q) })
+	read(&p.Holds.panel, func() error { return p.Holds.read(ctx, q, p.Now) })
 	read(&p.Owed.panel, func() error { return p.Owed.read(ctx, q) })
 	read(&p.Disputes.panel, func() error { return p.Disputes.read(ctx, q, p.Now) }) // part: disputes
 	read(&p.Outbox.panel, func() error { return p.Outbox.read(ctx, q) })
@@ -260,6 +262,10 @@ func (p *overviewPage) summarize() {
 	}
 	needs(p.Money.Open, "object differs between Stripe and this database",
 		"objects differ between Stripe and this database", "money")
+	needs(p.Holds.Counts.Expiring, "authorization expires within 24 hours", "authorizations expire within 24 hours",
+		"authorizations")
+	needs(p.Holds.expired(), "authorization has expired in the last day", "authorizations have expired in the last day",
+		"authorizations")
 	needs(p.Owed.Counts.Parked, "refund is owed to a customer", "refunds are owed to customers", "owed")
 	// part: disputes {
 	needs(p.Disputes.Counts.NeedsResponse, "dispute needs a response", "disputes need a response", "disputes")
@@ -284,6 +290,7 @@ func (p *overviewPage) addUnreadable() {
 		name, anchor string
 	}{
 		{p.Work.panel, "unfinished requests", "work"}, {p.Money.panel, "money", "money"},
+		{p.Holds.panel, "authorizations", "authorizations"},
 		{p.Owed.panel, "refunds that are owed", "owed"},
 		{p.Disputes.panel, "disputes", "disputes"}, // part: disputes
 		{p.Outbox.panel, "events to publish", "outbox"}, {p.Inbox.panel, "received events", "inbox"},
@@ -321,7 +328,7 @@ func (p *overviewPage) Lists() bool {
 		p.Deliveries.Stats.Pending > 0 || // part: webhooks
 		len(p.Checkouts.List) > 0 || // part: checkouts
 		p.Disputes.Counts.Open > 0 || // part: disputes
-		p.Money.Open > 0 || p.Owed.Counts.Owed > 0
+		p.Money.Open > 0 || p.Owed.Counts.Owed > 0 || p.Holds.Counts.Held > 0
 }
 
 // Severity is the colour of the summary.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -51,7 +52,7 @@ func (s *Server) owedSum(ctx context.Context, t target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return money.Format(p.AmountMinor-p.AmountRefundedMinor-owed.SettledMinor, p.Currency), nil
+	return money.Format(compare.PaidMinor(p)-p.AmountRefundedMinor-owed.SettledMinor, p.Currency), nil
 }
 
 // planRetryOwed has what is owed refunded now, parked or not.

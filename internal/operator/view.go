@@ -201,6 +201,8 @@ func operationLabel(operation string) string {
 		return "Payment"
 	case payments.CancelPayment:
 		return "Cancellation of a payment"
+	case payments.CapturePayment:
+		return "Capture"
 	case payments.CreateRefund, payments.RefundOrder, payments.RefundByOperator:
 		return "Refund"
 	case payments.RefundOrphanedIntent:

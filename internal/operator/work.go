@@ -195,6 +195,8 @@ func moneyAt(point string) string {
 		return "not moved before the customer authenticates"
 	case "refund_recorded", "refund_begun", "orphan_refund_begun":
 		return "may have been refunded"
+	case "capture_recorded":
+		return "may have been captured"
 	case "refund_owed":
 		return "owed to the customer: the refund failed"
 	}

@@ -347,13 +347,6 @@ func TestQueriesOfOperator(t *testing.T) {
 		{rule: "ReadsAFew", query: q.OperatorFindKey,
 			with: db.OperatorFindKeyParams{Key: "shared", LimitRows: 1}, want: `
 			row twin Key=shared ResourceID=ord_1`},
-		{rule: "FindsThePayment", query: q.OperatorFindAtStripe, each: "pi_1 ch_2 pi_9", any: true,
-			with: func(id string) any { return id }, want: `
-			pi_1: row ID=half
-			pi_1: row twin ID=parked
-			ch_2: row ID=parked
-			ch_2: row twin ID=pending
-			pi_9: no row`},
 		{rule: "FindsTheRefund", query: q.OperatorFindRefund, each: "re_2 re_9",
 			with: func(id string) any { return id }, want: `
 			re_2: row twin ID=ref_1

@@ -273,6 +273,13 @@ func TestQueriesOfKeyStats(t *testing.T) {
 		{rule: "KnowsFirstConfirms", query: q.KeyStats, with: with,
 			first: confirmed("acme:eu/must_act", "acme/parked", "acme:eu/missing"), want: `
 			row Unfinished=24 Parked=2 InFlight=2 Overdue=2 OldestSeconds=-9h1m Unknown=4 UnknownSeconds=-99h`},
+		{rule: "KnowsCaptures", query: q.KeyStats, with: with, given: `
+			stripe_call_rows
+			  tenant_id  stripe_key                operation  outcome  first_sent_at
+			  acme:eu    acme:eu:must_act:capture  capture    unknown  -5h
+			  acme:eu    acme:eu:finished:capture  capture    unknown  -8h`, want: `
+			row Unfinished=24 Parked=2 InFlight=2 Overdue=2 OldestSeconds=-9h1m Unknown=3 UnknownSeconds=-5h
+				UnknownCaptures=1 UnknownCapturesSeconds=-5h`},
 		{rule: "LeavesOutFirstConfirmsThatAreHeld", query: q.KeyStats, with: with,
 			first: confirmed("acme:eu/must_act") + `; ALTER TABLE idempotency_keys DISABLE TRIGGER USER;
 				UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 hour'

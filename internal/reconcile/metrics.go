@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -27,6 +28,15 @@ type Metrics struct {
 	owed       *prometheus.GaugeVec
 	owedMinor  *prometheus.GaugeVec
 	unknown    prometheus.Gauge
+	holds      holdMetrics
+}
+
+// holdMetrics shows the authorizations: what is held on cards, and what becomes of it.
+type holdMetrics struct {
+	open, minor, expired *prometheus.GaugeVec
+	next                 prometheus.Gauge
+	inDoubt, doubtAge    prometheus.Gauge
+	currencies           map[string]bool // that had a row; only Measure uses it
 }
 
 // NewMetrics registers the metrics; r may be nil.
@@ -61,7 +71,24 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Sum of the refunds that are owed, in minor units."}, []string{"currency"}),
 		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes_oldest_seconds",
 			Help: "Time since the oldest call that moves money and has no known outcome was first sent."}),
+		holds: holdMetrics{
+			currencies: map[string]bool{},
+			open: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_authorizations_open",
+				Help: "Payments that are authorized and neither captured nor released, counted up to 100000."},
+				[]string{"currency"}),
+			minor: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_authorizations_open_minor",
+				Help: "Sum of the open authorizations, in minor units."}, []string{"currency"}),
+			expired: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_authorizations_expired",
+				Help: "Authorizations that were recorded in the last day as expired without a capture."}, []string{"currency"}),
+			next: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_authorization_expires_seconds",
+				Help: "Time until the next open authorization expires. Negative: overdue, +Inf: there is none."}),
+			inDoubt: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_captures_in_doubt",
+				Help: "Captures whose outcome is not yet known."}),
+			doubtAge: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_captures_in_doubt_oldest_seconds",
+				Help: "Time since the oldest capture without a known outcome was first sent."}),
+		},
 	}
+	m.holds.next.Set(math.Inf(1))
 	for _, result := range []string{"expedited", "adopted", "applied", "canceled_abandoned", "discrepancy_found",
 		"resolved"} {
 		m.results.WithLabelValues(result) // Otherwise increase() would miss the first count.
@@ -71,7 +98,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 // seen has the gauges of a currency shown as 0 from now on.
 func (m *Metrics) seen(currency string) {
-	for _, gauge := range []*prometheus.GaugeVec{m.drift, m.owed, m.owedMinor} {
+	for _, gauge := range []*prometheus.GaugeVec{
+		m.drift, m.owed, m.owedMinor, m.holds.open, m.holds.minor, m.holds.expired,
+	} {
 		gauge.WithLabelValues(currency)
 	}
 }
@@ -79,7 +108,32 @@ func (m *Metrics) seen(currency string) {
 // Measure sets the gauges from the database, so every process shows the same. What cannot be measured keeps no other
 // gauge from being set.
 func (r *Reconciler) Measure(ctx context.Context) (int, error) {
-	return 0, errors.Join(r.measureDrift(ctx), r.measureOwed(ctx), r.measureKeys(ctx))
+	return 0, errors.Join(r.measureDrift(ctx), r.measureOwed(ctx), r.measureAuthorizations(ctx), r.measureKeys(ctx))
+}
+
+func (r *Reconciler) measureAuthorizations(ctx context.Context) error {
+	rows, err := r.pool.AuthorizationStats(ctx)
+	if err != nil {
+		return fmt.Errorf("measure the authorizations: %w", err)
+	}
+	m, next := r.metrics.holds, math.Inf(1)
+	// A currency whose last authorization has ended has no row, and one that was shown stays shown.
+	for currency := range m.currencies {
+		m.open.WithLabelValues(currency).Set(0)
+		m.minor.WithLabelValues(currency).Set(0)
+		m.expired.WithLabelValues(currency).Set(0)
+	}
+	for _, row := range rows {
+		m.currencies[row.Currency] = true
+		m.open.WithLabelValues(row.Currency).Set(float64(row.Held))
+		m.minor.WithLabelValues(row.Currency).Set(float64(row.HeldMinor))
+		m.expired.WithLabelValues(row.Currency).Set(float64(row.Expired))
+		if row.Held > 0 {
+			next = min(next, row.NextSeconds)
+		}
+	}
+	m.next.Set(next)
+	return nil
 }
 
 func (r *Reconciler) measureDrift(ctx context.Context) error {
@@ -122,5 +176,7 @@ func (r *Reconciler) measureKeys(ctx context.Context) error {
 	r.metrics.oldest.Set(work.OldestSeconds)
 	r.metrics.doubtful.Set(float64(work.Unknown))
 	r.metrics.unknown.Set(work.UnknownSeconds)
+	r.metrics.holds.inDoubt.Set(float64(work.UnknownCaptures))
+	r.metrics.holds.doubtAge.Set(work.UnknownCapturesSeconds)
 	return nil
 }

@@ -1,8 +1,10 @@
 package reconcile_test
 
 import (
+	"math"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -108,4 +110,50 @@ func TestMeasure(t *testing.T) {
 			b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL")
 		}
 	})
+}
+
+// TestMeasuresAuthorizations: what is held on cards, until when, and what a capture may have taken.
+func TestMeasuresAuthorizations(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	b.Measure()
+	require.True(t, math.IsInf(b.API.Metric("payonce_authorization_expires_seconds"), 1))
+	authorize := func(key string) string {
+		t.Helper()
+		a := b.API.Authorize(key, b.API.Order(), "pm_card_visa")
+		require.Equal(t, http.StatusCreated, a.Status, a)
+		return a.ID()
+	}
+	first, second := authorize("first"), authorize("second")
+	b.Exec("UPDATE payments SET capture_before = clock_timestamp() + interval '1 hour' WHERE id = $1", second)
+	b.Measure()
+	require.EqualValues(t, 2, b.API.Metric("payonce_authorizations_open"))
+	require.EqualValues(t, 2000, b.API.Metric("payonce_authorizations_open_minor"))
+	require.Zero(t, b.API.Metric("payonce_authorizations_expired"))
+	require.Zero(t, b.API.Metric("payonce_captures_in_doubt"))
+	require.InDelta(t, 3600, b.API.Metric("payonce_authorization_expires_seconds"), 120)
+
+	b.Sim.Inject(stripesim.Fault{Op: "intent.capture", Kind: stripesim.Drop})
+	b.Sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Reset, Times: -1})
+	require.Equal(t, http.StatusAccepted, b.API.Capture("c", second, 0).Status)
+	b.Exec(`ALTER TABLE stripe_call_rows DISABLE TRIGGER call_parameters_are_immutable;
+		UPDATE stripe_call_rows SET first_sent_at = first_sent_at - interval '1 minute' WHERE operation = 'capture';
+		ALTER TABLE stripe_call_rows ENABLE TRIGGER call_parameters_are_immutable`)
+	b.Measure()
+	require.EqualValues(t, 1, b.API.Metric("payonce_captures_in_doubt"))
+	require.GreaterOrEqual(t, b.API.Metric("payonce_captures_in_doubt_oldest_seconds"), 60.0)
+	require.EqualValues(t, 1, b.API.Metric("payonce_unknown_outcomes"))
+	b.Sim.ClearFaults()
+	b.API.Complete()
+
+	b.Sim.Advance(8 * 24 * time.Hour)
+	require.Equal(t, http.StatusPaymentRequired, b.API.Capture("late", first, 0).Status)
+	b.Measure()
+	require.Zero(t, b.API.Metric("payonce_captures_in_doubt"))
+	require.Zero(t, b.API.Metric("payonce_authorizations_open"))
+	require.EqualValues(t, 1, b.API.Metric("payonce_authorizations_expired"))
+	require.True(t, math.IsInf(b.API.Metric("payonce_authorization_expires_seconds"), 1))
+	b.Exec("UPDATE payments SET updated_at = updated_at - interval '25 hours'")
+	b.Measure()
+	require.Zero(t, b.API.Metric("payonce_authorizations_expired"), "a currency that was shown stays shown")
 }
