@@ -61,7 +61,7 @@ func TestAuthorizationsAndSearchesReadLittle(t *testing.T) {
 	}
 	// What has no index is searched among the newest of each tenant.
 	for _, mode := range []string{generic, custom} {
-		read, plan := explained(t, pool, mode, db.OperatorFindAtStripe, "EXECUTE s('{ten_0,ten_1}', 200, 'ch_0')")
+		read, plan := explained(t, pool, mode, db.OperatorFindAtStripe, "EXECUTE s('ch_0', '{ten_0,ten_1}', 200)")
 		require.Contains(t, plan, "payments_pkey", plan)
 		require.NotContains(t, plan, "Seq Scan on payments", plan)
 		require.Contains(t, plan, "rows=400", plan)
