@@ -7,6 +7,7 @@ package db
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -113,6 +114,126 @@ func (q *Queries) CheckoutInsert(ctx context.Context, arg CheckoutInsertParams) 
 	return err
 }
 
+const CheckoutList = `-- name: CheckoutList :many
+SELECT c.tenant_id, c.id, c.version, c.status, c.idempotency_key, c.order_id, c.payment_id, c.failure_code, c.failure_decline_code, c.failure_message, c.declined, c.created_at,
+    (SELECT jsonb_agg(jsonb_build_object(
+            'Step', s.step, 'Status', s.status, 'Attempts', s.attempts, 'UpdatedAt', s.updated_at) ORDER BY s.step)
+        FROM checkout_steps s
+        WHERE s.tenant_id = c.tenant_id AND s.checkout_id = c.id)::jsonb AS steps
+FROM checkouts c
+WHERE c.tenant_id = $1 AND c.id < $2
+ORDER BY c.id DESC LIMIT $3
+`
+
+type CheckoutListParams struct {
+	TenantID  string
+	Before    string
+	LimitRows int32
+}
+
+type CheckoutListRow struct {
+	Checkout Checkout
+	Steps    json.RawMessage
+}
+
+// Newest first: ids begin with the time of their creation. The steps of each are in the same snapshot; as a subquery they
+// are looked up by their whole key, also by a planner without statistics, which a join would have read all of a tenant's.
+func (q *Queries) CheckoutList(ctx context.Context, arg CheckoutListParams) ([]CheckoutListRow, error) {
+	rows, err := q.db.Query(ctx, CheckoutList, arg.TenantID, arg.Before, arg.LimitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CheckoutListRow{}
+	for rows.Next() {
+		var i CheckoutListRow
+		if err := rows.Scan(
+			&i.Checkout.TenantID,
+			&i.Checkout.ID,
+			&i.Checkout.Version,
+			&i.Checkout.Status,
+			&i.Checkout.IdempotencyKey,
+			&i.Checkout.OrderID,
+			&i.Checkout.PaymentID,
+			&i.Checkout.FailureCode,
+			&i.Checkout.FailureDeclineCode,
+			&i.Checkout.FailureMessage,
+			&i.Checkout.Declined,
+			&i.Checkout.CreatedAt,
+			&i.Steps,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const CheckoutListOfStatus = `-- name: CheckoutListOfStatus :many
+SELECT c.tenant_id, c.id, c.version, c.status, c.idempotency_key, c.order_id, c.payment_id, c.failure_code, c.failure_decline_code, c.failure_message, c.declined, c.created_at,
+    (SELECT jsonb_agg(jsonb_build_object(
+            'Step', s.step, 'Status', s.status, 'Attempts', s.attempts, 'UpdatedAt', s.updated_at) ORDER BY s.step)
+        FROM checkout_steps s
+        WHERE s.tenant_id = c.tenant_id AND s.checkout_id = c.id)::jsonb AS steps
+FROM checkouts c
+WHERE c.tenant_id = $1 AND c.status = $2 AND c.id < $3
+ORDER BY c.id DESC LIMIT $4
+`
+
+type CheckoutListOfStatusParams struct {
+	TenantID  string
+	Status    CheckoutStatus
+	Before    string
+	LimitRows int32
+}
+
+type CheckoutListOfStatusRow struct {
+	Checkout Checkout
+	Steps    json.RawMessage
+}
+
+func (q *Queries) CheckoutListOfStatus(ctx context.Context, arg CheckoutListOfStatusParams) ([]CheckoutListOfStatusRow, error) {
+	rows, err := q.db.Query(ctx, CheckoutListOfStatus,
+		arg.TenantID,
+		arg.Status,
+		arg.Before,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CheckoutListOfStatusRow{}
+	for rows.Next() {
+		var i CheckoutListOfStatusRow
+		if err := rows.Scan(
+			&i.Checkout.TenantID,
+			&i.Checkout.ID,
+			&i.Checkout.Version,
+			&i.Checkout.Status,
+			&i.Checkout.IdempotencyKey,
+			&i.Checkout.OrderID,
+			&i.Checkout.PaymentID,
+			&i.Checkout.FailureCode,
+			&i.Checkout.FailureDeclineCode,
+			&i.Checkout.FailureMessage,
+			&i.Checkout.Declined,
+			&i.Checkout.CreatedAt,
+			&i.Steps,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const CheckoutSetFailure = `-- name: CheckoutSetFailure :exec
 UPDATE checkouts
 SET failure_code = $1, failure_decline_code = $2,
@@ -213,6 +334,47 @@ func (q *Queries) CheckoutStats(ctx context.Context, operation string) ([]Checko
 	for rows.Next() {
 		var i CheckoutStatsRow
 		if err := rows.Scan(&i.State, &i.Checkouts, &i.OldestSeconds); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const CheckoutStatusesRead = `-- name: CheckoutStatusesRead :many
+WITH asked AS MATERIALIZED (
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.id
+    FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id LIMIT cardinality($2::text[])) a
+)
+SELECT asked.ordinal::integer AS ordinal, c.status
+FROM asked
+JOIN checkouts c ON c.tenant_id = asked.tenant_id AND c.id = asked.id
+`
+
+type CheckoutStatusesReadParams struct {
+	TenantIds []string
+	Ids       []string
+}
+
+type CheckoutStatusesReadRow struct {
+	Ordinal int32
+	Status  CheckoutStatus
+}
+
+// Over arrays, for the requests that wait for the end of a checkout. No row: the tenant has no such checkout.
+func (q *Queries) CheckoutStatusesRead(ctx context.Context, arg CheckoutStatusesReadParams) ([]CheckoutStatusesReadRow, error) {
+	rows, err := q.db.Query(ctx, CheckoutStatusesRead, arg.TenantIds, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CheckoutStatusesReadRow{}
+	for rows.Next() {
+		var i CheckoutStatusesReadRow
+		if err := rows.Scan(&i.Ordinal, &i.Status); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

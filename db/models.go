@@ -1038,6 +1038,7 @@ type Order struct {
 	AmountDisputedMinor int64
 	CapturedMinor       *int64
 	IntentsRetired      int32
+	ListedStatus        *OrderStatus
 	Status              OrderStatus
 	Version             int64
 	PaymentID           *string
@@ -1072,6 +1073,7 @@ type Payment struct {
 	Version              int64
 	Status               PaymentStatus
 	EndedID              *string
+	ListedStatus         *PaymentStatus
 	IntentClosed         bool
 	Confirmable          bool
 	ConfirmRequestID     *string

@@ -14,7 +14,7 @@ import (
 const OrderAuthorize = `-- name: OrderAuthorize :one
 UPDATE orders SET status = 'authorized', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'open'
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id
 `
 
 type OrderAuthorizeParams struct {
@@ -41,6 +41,7 @@ func (q *Queries) OrderAuthorize(ctx context.Context, arg OrderAuthorizeParams) 
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
 		&i.PaymentID,
@@ -51,7 +52,7 @@ func (q *Queries) OrderAuthorize(ctx context.Context, arg OrderAuthorizeParams) 
 const OrderCancel = `-- name: OrderCancel :one
 UPDATE orders SET status = 'canceled', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status IN ('open', 'authorized')
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id
 `
 
 type OrderCancelParams struct {
@@ -78,6 +79,7 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
 		&i.PaymentID,
@@ -124,7 +126,7 @@ func (q *Queries) OrderCancelBegin(ctx context.Context, arg OrderCancelBeginPara
 }
 
 const OrderGet = `-- name: OrderGet :one
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2
 `
 
 type OrderGetParams struct {
@@ -150,6 +152,7 @@ func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, erro
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
 		&i.PaymentID,
@@ -191,20 +194,26 @@ func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error 
 }
 
 const OrderList = `-- name: OrderList :many
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id FROM orders
-WHERE tenant_id = $1 AND id < $2
-ORDER BY id DESC LIMIT $3
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders
+WHERE tenant_id = $1 AND id >= $2 AND id < $3
+ORDER BY id DESC LIMIT $4
 `
 
 type OrderListParams struct {
 	TenantID  string
+	FromID    string
 	Before    string
 	LimitRows int32
 }
 
-// Newest first: ids begin with the time of their creation.
+// Newest first: ids begin with the time of their creation, so the filters by time are a range of ids.
 func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, error) {
-	rows, err := q.db.Query(ctx, OrderList, arg.TenantID, arg.Before, arg.LimitRows)
+	rows, err := q.db.Query(ctx, OrderList,
+		arg.TenantID,
+		arg.FromID,
+		arg.Before,
+		arg.LimitRows,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +236,202 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 			&i.AmountDisputedMinor,
 			&i.CapturedMinor,
 			&i.IntentsRetired,
+			&i.ListedStatus,
+			&i.Status,
+			&i.Version,
+			&i.PaymentID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OrderListOfReference = `-- name: OrderListOfReference :many
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders
+WHERE tenant_id = $1 AND customer_reference = $2::text
+  AND ($3::text = '' OR status::text = $3) AND id >= $4 AND id < $5
+ORDER BY id DESC LIMIT $6
+`
+
+type OrderListOfReferenceParams struct {
+	TenantID          string
+	CustomerReference string
+	Status            string
+	FromID            string
+	Before            string
+	LimitRows         int32
+}
+
+// status: empty for all. A customer has few orders.
+func (q *Queries) OrderListOfReference(ctx context.Context, arg OrderListOfReferenceParams) ([]Order, error) {
+	rows, err := q.db.Query(ctx, OrderListOfReference,
+		arg.TenantID,
+		arg.CustomerReference,
+		arg.Status,
+		arg.FromID,
+		arg.Before,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Order{}
+	for rows.Next() {
+		var i Order
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Currency,
+			&i.Items,
+			&i.CustomerReference,
+			&i.Metadata,
+			&i.CheckoutID,
+			&i.CancelingKey,
+			&i.CreatedAt,
+			&i.AmountMinor,
+			&i.AmountRefundedMinor,
+			&i.AmountDisputedMinor,
+			&i.CapturedMinor,
+			&i.IntentsRetired,
+			&i.ListedStatus,
+			&i.Status,
+			&i.Version,
+			&i.PaymentID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OrderListOfStatus = `-- name: OrderListOfStatus :many
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders
+WHERE tenant_id = $1 AND listed_status = $2::order_status AND id >= $3 AND id < $4
+ORDER BY id DESC LIMIT $5
+`
+
+type OrderListOfStatusParams struct {
+	TenantID  string
+	Status    OrderStatus
+	FromID    string
+	Before    string
+	LimitRows int32
+}
+
+// For the statuses that listed_status has.
+func (q *Queries) OrderListOfStatus(ctx context.Context, arg OrderListOfStatusParams) ([]Order, error) {
+	rows, err := q.db.Query(ctx, OrderListOfStatus,
+		arg.TenantID,
+		arg.Status,
+		arg.FromID,
+		arg.Before,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Order{}
+	for rows.Next() {
+		var i Order
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Currency,
+			&i.Items,
+			&i.CustomerReference,
+			&i.Metadata,
+			&i.CheckoutID,
+			&i.CancelingKey,
+			&i.CreatedAt,
+			&i.AmountMinor,
+			&i.AmountRefundedMinor,
+			&i.AmountDisputedMinor,
+			&i.CapturedMinor,
+			&i.IntentsRetired,
+			&i.ListedStatus,
+			&i.Status,
+			&i.Version,
+			&i.PaymentID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OrderListScan = `-- name: OrderListScan :many
+WITH scanned AS ( -- not materialized: what follows stops it early
+    SELECT t.id, t.status, row_number() OVER (ORDER BY t.id DESC) AS place
+    FROM orders t
+    WHERE t.tenant_id = $1 AND t.id >= $5 AND t.id < $6
+    ORDER BY t.id DESC LIMIT $3::integer
+)
+SELECT row.tenant_id, row.id, row.currency, row.items, row.customer_reference, row.metadata, row.checkout_id, row.canceling_key, row.created_at, row.amount_minor, row.amount_refunded_minor, row.amount_disputed_minor, row.captured_minor, row.intents_retired, row.listed_status, row.status, row.version, row.payment_id
+FROM scanned
+CROSS JOIN LATERAL ( -- one look-up by the whole key, also for a planner without statistics
+    SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders l WHERE l.tenant_id = $1 AND l.id = scanned.id OFFSET 0) row
+WHERE scanned.status = $2::order_status OR scanned.place = $3::integer
+ORDER BY scanned.id DESC LIMIT $4
+`
+
+type OrderListScanParams struct {
+	TenantID  string
+	Status    OrderStatus
+	ScanRows  int32
+	LimitRows int32
+	FromID    string
+	Before    string
+}
+
+// For the other statuses: looks at the next @scan_rows orders. Returns those with the status, and the last that it has
+// looked at, whatever its status. No row: there are no more.
+func (q *Queries) OrderListScan(ctx context.Context, arg OrderListScanParams) ([]Order, error) {
+	rows, err := q.db.Query(ctx, OrderListScan,
+		arg.TenantID,
+		arg.Status,
+		arg.ScanRows,
+		arg.LimitRows,
+		arg.FromID,
+		arg.Before,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Order{}
+	for rows.Next() {
+		var i Order
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Currency,
+			&i.Items,
+			&i.CustomerReference,
+			&i.Metadata,
+			&i.CheckoutID,
+			&i.CancelingKey,
+			&i.CreatedAt,
+			&i.AmountMinor,
+			&i.AmountRefundedMinor,
+			&i.AmountDisputedMinor,
+			&i.CapturedMinor,
+			&i.IntentsRetired,
+			&i.ListedStatus,
 			&i.Status,
 			&i.Version,
 			&i.PaymentID,
@@ -242,7 +447,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 }
 
 const OrderLock = `-- name: OrderLock :one
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type OrderLockParams struct {
@@ -268,6 +473,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
 		&i.PaymentID,
@@ -279,7 +485,7 @@ const OrderPay = `-- name: OrderPay :one
 UPDATE orders
 SET status = 'paid', version = version + 1, payment_id = $1, captured_minor = $2
 WHERE tenant_id = $3 AND id = $4 AND status IN ('open', 'authorized')
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id
 `
 
 type OrderPayParams struct {
@@ -314,6 +520,7 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
 		&i.PaymentID,
@@ -324,7 +531,7 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 const OrderReopen = `-- name: OrderReopen :one
 UPDATE orders SET status = 'open', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'authorized'
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, status, version, payment_id
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id
 `
 
 type OrderReopenParams struct {
@@ -351,6 +558,7 @@ func (q *Queries) OrderReopen(ctx context.Context, arg OrderReopenParams) (Order
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
 		&i.PaymentID,

@@ -159,6 +159,244 @@ func (q *Queries) RefundInsert(ctx context.Context, arg RefundInsertParams) erro
 	return err
 }
 
+const RefundList = `-- name: RefundList :many
+SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds
+WHERE tenant_id = $1 AND created_at IS NOT NULL
+  AND (created_at, id) < ($2::timestamptz, $3::text)
+ORDER BY created_at DESC, id DESC LIMIT $4
+`
+
+type RefundListParams struct {
+	TenantID  string
+	BeforeAt  time.Time
+	BeforeID  string
+	LimitRows int32
+}
+
+// Newest first. A refund's id is derived from its key and does not contain the time.
+func (q *Queries) RefundList(ctx context.Context, arg RefundListParams) ([]Refund, error) {
+	rows, err := q.db.Query(ctx, RefundList,
+		arg.TenantID,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Refund{}
+	for rows.Next() {
+		var i Refund
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Version,
+			&i.Status,
+			&i.Origin,
+			&i.PaymentID,
+			&i.OrderID,
+			&i.IdempotencyKey,
+			&i.StripeKey,
+			&i.StripeRefundID,
+			&i.AmountMinor,
+			&i.Currency,
+			&i.Reason,
+			&i.FailureCode,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RefundListOfOrder = `-- name: RefundListOfOrder :many
+SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds
+WHERE tenant_id = $1 AND order_id = $2 AND ($3::text = '' OR status::text = $3)
+  AND (created_at, id) < ($4::timestamptz, $5::text)
+ORDER BY created_at DESC, id DESC LIMIT $6
+`
+
+type RefundListOfOrderParams struct {
+	TenantID  string
+	OrderID   string
+	Status    string
+	BeforeAt  time.Time
+	BeforeID  string
+	LimitRows int32
+}
+
+func (q *Queries) RefundListOfOrder(ctx context.Context, arg RefundListOfOrderParams) ([]Refund, error) {
+	rows, err := q.db.Query(ctx, RefundListOfOrder,
+		arg.TenantID,
+		arg.OrderID,
+		arg.Status,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Refund{}
+	for rows.Next() {
+		var i Refund
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Version,
+			&i.Status,
+			&i.Origin,
+			&i.PaymentID,
+			&i.OrderID,
+			&i.IdempotencyKey,
+			&i.StripeKey,
+			&i.StripeRefundID,
+			&i.AmountMinor,
+			&i.Currency,
+			&i.Reason,
+			&i.FailureCode,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RefundListOfPayment = `-- name: RefundListOfPayment :many
+SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds
+WHERE tenant_id = $1 AND payment_id = $2 AND ($3::text = '' OR order_id = $3)
+  AND ($4::text = '' OR status::text = $4)
+  AND (created_at, id) < ($5::timestamptz, $6::text)
+ORDER BY created_at DESC, id DESC LIMIT $7
+`
+
+type RefundListOfPaymentParams struct {
+	TenantID  string
+	PaymentID string
+	OrderID   string
+	Status    string
+	BeforeAt  time.Time
+	BeforeID  string
+	LimitRows int32
+}
+
+// order_id, status: empty for all. A payment has few refunds.
+func (q *Queries) RefundListOfPayment(ctx context.Context, arg RefundListOfPaymentParams) ([]Refund, error) {
+	rows, err := q.db.Query(ctx, RefundListOfPayment,
+		arg.TenantID,
+		arg.PaymentID,
+		arg.OrderID,
+		arg.Status,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Refund{}
+	for rows.Next() {
+		var i Refund
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Version,
+			&i.Status,
+			&i.Origin,
+			&i.PaymentID,
+			&i.OrderID,
+			&i.IdempotencyKey,
+			&i.StripeKey,
+			&i.StripeRefundID,
+			&i.AmountMinor,
+			&i.Currency,
+			&i.Reason,
+			&i.FailureCode,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RefundListOfStatus = `-- name: RefundListOfStatus :many
+SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds
+WHERE tenant_id = $1 AND status = $2 AND (created_at, id) < ($3::timestamptz, $4::text)
+ORDER BY created_at DESC, id DESC LIMIT $5
+`
+
+type RefundListOfStatusParams struct {
+	TenantID  string
+	Status    RefundStatus
+	BeforeAt  time.Time
+	BeforeID  string
+	LimitRows int32
+}
+
+func (q *Queries) RefundListOfStatus(ctx context.Context, arg RefundListOfStatusParams) ([]Refund, error) {
+	rows, err := q.db.Query(ctx, RefundListOfStatus,
+		arg.TenantID,
+		arg.Status,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Refund{}
+	for rows.Next() {
+		var i Refund
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Version,
+			&i.Status,
+			&i.Origin,
+			&i.PaymentID,
+			&i.OrderID,
+			&i.IdempotencyKey,
+			&i.StripeKey,
+			&i.StripeRefundID,
+			&i.AmountMinor,
+			&i.Currency,
+			&i.Reason,
+			&i.FailureCode,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const RefundLock = `-- name: RefundLock :one
 SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `

@@ -662,6 +662,11 @@ CREATE TABLE orders (
     amount_disputed_minor bigint       NOT NULL DEFAULT 0,
     captured_minor        bigint,
     intents_retired       integer      NOT NULL DEFAULT 0,
+    listed_status         order_status GENERATED ALWAYS AS (
+CASE
+    WHEN status <> ALL (ARRAY['open'::order_status, 'paid'::order_status]) THEN status
+    ELSE NULL::order_status
+END) STORED,
     status                order_status NOT NULL DEFAULT 'open'::order_status,
     version               bigint       NOT NULL DEFAULT 1,
     payment_id            text         COLLATE "C",
@@ -676,6 +681,7 @@ CREATE TABLE orders (
     CONSTRAINT paid_order_has_payment CHECK ((status = ANY (ARRAY['open'::order_status, 'authorized'::order_status,
         'canceled'::order_status])) OR payment_id IS NOT NULL)
 ) WITH (fillfactor=70);
+CREATE INDEX orders_by_status ON orders (listed_status, tenant_id, id) WHERE (listed_status IS NOT NULL);
 CREATE INDEX orders_of_reference ON orders (customer_reference, tenant_id, id) WHERE (customer_reference IS NOT NULL);
 CREATE TRIGGER customer_is_only_erased AFTER UPDATE OF customer_reference, metadata ON orders FOR EACH ROW
     WHEN ((old.customer_reference IS DISTINCT FROM new.customer_reference
@@ -739,6 +745,11 @@ CASE
     WHEN status = ANY (ARRAY['failed'::payment_status, 'canceled'::payment_status]) THEN id
     ELSE NULL::text
 END) STORED,
+    listed_status          payment_status GENERATED ALWAYS AS (
+CASE
+    WHEN status <> ALL (ARRAY['processing'::payment_status, 'succeeded'::payment_status]) THEN status
+    ELSE NULL::payment_status
+END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false,
     confirmable            boolean        NOT NULL GENERATED ALWAYS AS (status = 'authorized'::payment_status
         OR (status = ANY (ARRAY['failed'::payment_status, 'canceled'::payment_status])) AND (NOT intent_closed
@@ -777,6 +788,7 @@ CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE 
     'adopted '::text);
 CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id, ended_id) NULLS NOT DISTINCT;
 CREATE INDEX payments_authorized ON payments (capture_before) WHERE (capture_before IS NOT NULL);
+CREATE INDEX payments_by_status ON payments (listed_status, tenant_id, id) WHERE (listed_status IS NOT NULL);
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE (later_intent_id IS NOT NULL);
 CREATE INDEX payments_uncaptured ON payments (created_at) WHERE (manual_capture AND (ended_id IS NOT NULL));
@@ -898,8 +910,10 @@ CREATE TABLE refunds (
 ) WITH (fillfactor=70);
 CREATE UNIQUE INDEX one_row_per_stripe_refund ON refunds (stripe_refund_id,
     tenant_id) WHERE (stripe_refund_id IS NOT NULL);
+CREATE INDEX refunds_by_status ON refunds (status, tenant_id, created_at, id);
 CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id) WHERE (created_at IS NOT NULL);
-CREATE INDEX refunds_of_payment ON refunds (payment_id, tenant_id, id);
+CREATE INDEX refunds_of_order ON refunds (order_id, tenant_id, created_at, id);
+CREATE INDEX refunds_of_payment ON refunds (payment_id, tenant_id, created_at, id);
 CREATE CONSTRAINT TRIGGER owed_is_not_forgotten AFTER INSERT OR UPDATE OF status ON refunds
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (new.status = ANY (ARRAY['failed'::refund_status, 'canceled'::refund_status]))
@@ -1137,6 +1151,7 @@ CREATE TABLE checkouts (
         AND order_id IS NOT NULL AND payment_id IS NOT NULL),
     CONSTRAINT ended_checkout_has_event CHECK ((status = 'processing'::checkout_status) = (version = 0))
 ) WITH (fillfactor=60);
+CREATE INDEX checkouts_by_status ON checkouts (status, tenant_id, id);
 CREATE TRIGGER checkout_ends_once AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (old.status <> 'processing'::checkout_status)
     EXECUTE FUNCTION refuse_write('a checkout that was completed or compensated stays so');

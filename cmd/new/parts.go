@@ -73,6 +73,7 @@ var parts = []part{
 			"internal/postgres/invariants_checkouts.go", "internal/postgres/catalogue_checkouts_test.go",
 			"internal/postgres/queries_checkouts_test.go", "internal/postgres/queries_invariants_checkouts_test.go",
 			"internal/postgres/queries_operator_checkouts_test.go",
+			"internal/http/lists_checkouts_test.go", "internal/http/waits_checkouts_test.go",
 			"internal/payments/invariants_checkouts_test.go", "internal/keyhistory/history_checkouts_test.go",
 			"testkit/world/checkouts.go", "testkit/openapi/apitest_test.go",
 			"cmd/api/secrets_test.go",

@@ -24,6 +24,10 @@ CREATE TABLE orders (
     captured_minor        bigint,
     -- No new payment uses one of the order's first so many PaymentIntents: they are closed, or being canceled.
     intents_retired       integer      NOT NULL DEFAULT 0,
+    -- The status, unless it is one that every order has on its way: open, then paid. As payments.ended_id it does not
+    -- change when an order is paid, so that update stays heap-only, and its index has no entry of such an order.
+    listed_status         order_status GENERATED ALWAYS AS (
+        CASE WHEN status NOT IN ('open', 'paid') THEN status END) STORED,
     status                order_status NOT NULL DEFAULT 'open',
     version               bigint       NOT NULL DEFAULT 1,
     payment_id            text COLLATE "C", -- the payment that succeeded
@@ -39,7 +43,9 @@ CREATE TABLE orders (
         status IN ('open', 'authorized', 'canceled') OR payment_id IS NOT NULL)
 ) WITH (fillfactor = 70);
 
+-- What lists are filtered by. Both begin with what differs most (see one_payment_per_key).
 CREATE INDEX orders_of_reference ON orders (customer_reference, tenant_id, id) WHERE customer_reference IS NOT NULL;
+CREATE INDEX orders_by_status ON orders (listed_status, tenant_id, id) WHERE listed_status IS NOT NULL;
 
 CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency ON orders FOR EACH ROW
     WHEN ((OLD.amount_minor, OLD.currency) <> (NEW.amount_minor, NEW.currency))
@@ -124,6 +130,9 @@ CREATE TABLE payments (
     -- this column does not change when a payment succeeds, so that update stays heap-only.
     ended_id               text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN status IN ('failed', 'canceled') THEN id END) STORED,
+    -- The status, unless it is one of a payment that succeeds at once. Null until then and after, as ended_id.
+    listed_status          payment_status GENERATED ALWAYS AS (
+        CASE WHEN status NOT IN ('processing', 'succeeded') THEN status END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false, -- the next payment makes a new one
     -- Whether the PaymentIntent of a payment that has ended without success can still be paid, as far as is known here,
     -- or may hold money again, or that of an authorized one may be captured or canceled at Stripe, or expire. The
@@ -180,6 +189,7 @@ CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key)
 -- not authorized first the columns never change when it succeeds, so that update stays heap-only.
 CREATE INDEX payments_authorized ON payments (capture_before) WHERE capture_before IS NOT NULL;
 CREATE INDEX payments_uncaptured ON payments (created_at) WHERE manual_capture AND ended_id IS NOT NULL;
+CREATE INDEX payments_by_status ON payments (listed_status, tenant_id, id) WHERE listed_status IS NOT NULL;
 
 CREATE TRIGGER payment_terms_are_immutable
     AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key, payment_method, manual_capture

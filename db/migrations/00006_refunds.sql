@@ -39,7 +39,10 @@ CREATE UNIQUE INDEX one_row_per_stripe_refund ON refunds (stripe_refund_id, tena
     WHERE stripe_refund_id IS NOT NULL;
 -- No other index than the primary key begins with the tenant and can be used to look up a refund by its id: on a new
 -- database it would look as good, and be read for all of the tenant.
-CREATE INDEX refunds_of_payment ON refunds (payment_id, tenant_id, id);
+CREATE INDEX refunds_of_payment ON refunds (payment_id, tenant_id, created_at, id);
+CREATE INDEX refunds_of_order ON refunds (order_id, tenant_id, created_at, id);
+-- The update that ends a refund is not heap-only in any case: it stores Stripe's id, which has an index.
+CREATE INDEX refunds_by_status ON refunds (status, tenant_id, created_at, id);
 -- The reconciler reads refunds by time. A refund's id is derived from its key and does not contain the time. The
 -- condition holds for all rows, and a look-up by id does not imply it.
 CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id) WHERE created_at IS NOT NULL;

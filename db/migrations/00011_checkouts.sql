@@ -69,6 +69,8 @@ CREATE TABLE checkouts (
     CONSTRAINT ended_checkout_has_event CHECK ((status = 'processing') = (version = 0))
 ) WITH (fillfactor = 60);
 
+CREATE INDEX checkouts_by_status ON checkouts (status, tenant_id, id);
+
 -- A checkout has one row for each step and each compensation of its kind, all inserted before the first begins: it takes
 -- the money at once (pay), or reserves it first (authorize, capture). The values of saga_step are in the order of both
 -- kinds. The primary key ensures that nothing is compensated twice: a compensation has one row, whose status moves in one

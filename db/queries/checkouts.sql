@@ -16,6 +16,38 @@ JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
 WHERE c.tenant_id = @tenant_id AND c.id = @id
 ORDER BY s.step;
 
+-- name: CheckoutList :many
+-- Newest first: ids begin with the time of their creation. The steps of each are in the same snapshot; as a subquery they
+-- are looked up by their whole key, also by a planner without statistics, which a join would have read all of a tenant's.
+SELECT sqlc.embed(c),
+    (SELECT jsonb_agg(jsonb_build_object(
+            'Step', s.step, 'Status', s.status, 'Attempts', s.attempts, 'UpdatedAt', s.updated_at) ORDER BY s.step)
+        FROM checkout_steps s
+        WHERE s.tenant_id = c.tenant_id AND s.checkout_id = c.id)::jsonb AS steps
+FROM checkouts c
+WHERE c.tenant_id = @tenant_id AND c.id < @before
+ORDER BY c.id DESC LIMIT @limit_rows;
+
+-- name: CheckoutListOfStatus :many
+SELECT sqlc.embed(c),
+    (SELECT jsonb_agg(jsonb_build_object(
+            'Step', s.step, 'Status', s.status, 'Attempts', s.attempts, 'UpdatedAt', s.updated_at) ORDER BY s.step)
+        FROM checkout_steps s
+        WHERE s.tenant_id = c.tenant_id AND s.checkout_id = c.id)::jsonb AS steps
+FROM checkouts c
+WHERE c.tenant_id = @tenant_id AND c.status = @status AND c.id < @before
+ORDER BY c.id DESC LIMIT @limit_rows;
+
+-- name: CheckoutStatusesRead :many
+-- Over arrays, for the requests that wait for the end of a checkout. No row: the tenant has no such checkout.
+WITH asked AS MATERIALIZED (
+    SELECT row_number() OVER () AS ordinal, a.*
+    FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@ids::text[]) AS id LIMIT cardinality(@ids::text[])) a
+)
+SELECT asked.ordinal::integer AS ordinal, c.status
+FROM asked
+JOIN checkouts c ON c.tenant_id = asked.tenant_id AND c.id = asked.id;
+
 -- name: CheckoutStepAdvance :execrows
 -- Sets the status of a step. Starting a step counts as an attempt. Zero rows: the step has this status or was skipped.
 UPDATE checkout_steps

@@ -10,10 +10,39 @@ SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id;
 SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
 
 -- name: OrderList :many
--- Newest first: ids begin with the time of their creation.
+-- Newest first: ids begin with the time of their creation, so the filters by time are a range of ids.
 SELECT * FROM orders
-WHERE tenant_id = @tenant_id AND id < @before
+WHERE tenant_id = @tenant_id AND id >= @from_id AND id < @before
 ORDER BY id DESC LIMIT @limit_rows;
+
+-- name: OrderListOfReference :many
+-- status: empty for all. A customer has few orders.
+SELECT * FROM orders
+WHERE tenant_id = @tenant_id AND customer_reference = @customer_reference::text
+  AND (@status::text = '' OR status::text = @status) AND id >= @from_id AND id < @before
+ORDER BY id DESC LIMIT @limit_rows;
+
+-- name: OrderListOfStatus :many
+-- For the statuses that listed_status has.
+SELECT * FROM orders
+WHERE tenant_id = @tenant_id AND listed_status = @status::order_status AND id >= @from_id AND id < @before
+ORDER BY id DESC LIMIT @limit_rows;
+
+-- name: OrderListScan :many
+-- For the other statuses: looks at the next @scan_rows orders. Returns those with the status, and the last that it has
+-- looked at, whatever its status. No row: there are no more.
+WITH scanned AS ( -- not materialized: what follows stops it early
+    SELECT t.id, t.status, row_number() OVER (ORDER BY t.id DESC) AS place
+    FROM orders t
+    WHERE t.tenant_id = @tenant_id AND t.id >= @from_id AND t.id < @before
+    ORDER BY t.id DESC LIMIT @scan_rows::integer
+)
+SELECT row.*
+FROM scanned
+CROSS JOIN LATERAL ( -- one look-up by the whole key, also for a planner without statistics
+    SELECT * FROM orders l WHERE l.tenant_id = @tenant_id AND l.id = scanned.id OFFSET 0) row
+WHERE scanned.status = @status::order_status OR scanned.place = @scan_rows::integer
+ORDER BY scanned.id DESC LIMIT @limit_rows;
 
 -- name: OrderCancelBegin :execrows
 -- From here on no payment of the order can begin, nor a capture of one that is authorized. Zero rows: it is neither open

@@ -265,16 +265,39 @@ SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDA
 SELECT * FROM payments WHERE tenant_id = @tenant_id AND idempotency_key = @idempotency_key;
 
 -- name: PaymentList :many
--- Newest first.
+-- Newest first, as OrderList.
 SELECT * FROM payments
-WHERE tenant_id = @tenant_id AND id < @before
+WHERE tenant_id = @tenant_id AND id >= @from_id AND id < @before
 ORDER BY id DESC LIMIT @limit_rows;
 
 -- name: PaymentListOfOrder :many
--- Newest first.
+-- Newest first. status: empty for all. An order has few payments; without OFFSET a planner that has no statistics goes
+-- along the primary key, which has the order that is asked for.
+SELECT p.*
+FROM (SELECT * FROM payments l WHERE l.tenant_id = @tenant_id AND l.order_id = @order_id OFFSET 0) p
+WHERE (@status::text = '' OR p.status::text = @status) AND p.id >= @from_id::text AND p.id < @before::text
+ORDER BY p.id DESC LIMIT @limit_rows;
+
+-- name: PaymentListOfStatus :many
+-- For the statuses that listed_status has.
 SELECT * FROM payments
-WHERE tenant_id = @tenant_id AND order_id = @order_id AND id < @before
+WHERE tenant_id = @tenant_id AND listed_status = @status::payment_status AND id >= @from_id AND id < @before
 ORDER BY id DESC LIMIT @limit_rows;
+
+-- name: PaymentListScan :many
+-- For the other statuses, as OrderListScan.
+WITH scanned AS ( -- not materialized: what follows stops it early
+    SELECT t.id, t.status, row_number() OVER (ORDER BY t.id DESC) AS place
+    FROM payments t
+    WHERE t.tenant_id = @tenant_id AND t.id >= @from_id AND t.id < @before
+    ORDER BY t.id DESC LIMIT @scan_rows::integer
+)
+SELECT row.*
+FROM scanned
+CROSS JOIN LATERAL ( -- one look-up by the whole key, also for a planner without statistics
+    SELECT * FROM payments l WHERE l.tenant_id = @tenant_id AND l.id = scanned.id OFFSET 0) row
+WHERE scanned.status = @status::payment_status OR scanned.place = @scan_rows::integer
+ORDER BY scanned.id DESC LIMIT @limit_rows;
 
 -- name: PaymentLive :one
 -- Returns the payment that occupies the order. No row: the order is free to be paid.

@@ -10,6 +10,32 @@ SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id;
 -- name: RefundLock :one
 SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
 
+-- name: RefundList :many
+-- Newest first. A refund's id is derived from its key and does not contain the time.
+SELECT * FROM refunds
+WHERE tenant_id = @tenant_id AND created_at IS NOT NULL
+  AND (created_at, id) < (@before_at::timestamptz, @before_id::text)
+ORDER BY created_at DESC, id DESC LIMIT @limit_rows;
+
+-- name: RefundListOfStatus :many
+SELECT * FROM refunds
+WHERE tenant_id = @tenant_id AND status = @status AND (created_at, id) < (@before_at::timestamptz, @before_id::text)
+ORDER BY created_at DESC, id DESC LIMIT @limit_rows;
+
+-- name: RefundListOfPayment :many
+-- order_id, status: empty for all. A payment has few refunds.
+SELECT * FROM refunds
+WHERE tenant_id = @tenant_id AND payment_id = @payment_id AND (@order_id::text = '' OR order_id = @order_id)
+  AND (@status::text = '' OR status::text = @status)
+  AND (created_at, id) < (@before_at::timestamptz, @before_id::text)
+ORDER BY created_at DESC, id DESC LIMIT @limit_rows;
+
+-- name: RefundListOfOrder :many
+SELECT * FROM refunds
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND (@status::text = '' OR status::text = @status)
+  AND (created_at, id) < (@before_at::timestamptz, @before_id::text)
+ORDER BY created_at DESC, id DESC LIMIT @limit_rows;
+
 -- name: RefundsOfPayment :many
 SELECT * FROM refunds WHERE tenant_id = @tenant_id AND payment_id = @payment_id ORDER BY created_at, id;
 

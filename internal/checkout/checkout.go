@@ -137,10 +137,11 @@ func (s *Service) begin(ctx context.Context, r idempotency.Request) (*idempotenc
 }
 
 func newSaga(r idempotency.Request) *saga {
+	id := ids.New(ids.Checkout)
 	k := &saga{
 		request: idempotency.Decode[Request](r.Body),
-		row: db.Checkout{TenantID: r.TenantID, ID: ids.New(ids.Checkout), Status: db.CheckoutStatusProcessing,
-			IdempotencyKey: r.Key, CreatedAt: ids.Now()},
+		row: db.Checkout{TenantID: r.TenantID, ID: id, Status: db.CheckoutStatusProcessing, IdempotencyKey: r.Key,
+			CreatedAt: ids.Time(id)},
 	}
 	for _, step := range stepsOf(k.request) {
 		k.steps = append(k.steps, db.CheckoutStep{

@@ -1,9 +1,9 @@
 package checkout
 
 import (
-	"context"
 	"log/slog"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
@@ -30,6 +30,7 @@ type Service struct {
 	o        Options
 
 	notExpired failedLately
+	statuses   *postgres.Batched[statusOf, db.CheckoutStatus]
 }
 
 // New returns the service. It starts nothing.
@@ -43,7 +44,9 @@ func New(
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)
 	}
-	return &Service{pool: pool, keys: keys, gateway: gateway, payments: money, answers: answers, o: o}
+	return &Service{
+		pool: pool, keys: keys, gateway: gateway, payments: money, answers: answers, o: o, statuses: newStatuses(pool),
+	}
 }
 
 // Operations is every operation of this package, for the API and the completer.
@@ -53,15 +56,3 @@ func (s *Service) Operations() map[string]idempotency.Operation {
 
 // Paths are where the API shows checkouts.
 func Paths() ids.Paths { return ids.Paths{ids.Checkout: "/v1/checkouts/"} }
-
-// Get returns one checkout of the tenant, or payments.ErrNotFound.
-func (s *Service) Get(ctx context.Context, tenantID, id string) (Checkout, error) {
-	if !ids.Is(ids.Checkout, id) {
-		return Checkout{}, payments.ErrNotFound
-	}
-	row, steps, err := read(ctx, s.pool.Queries, tenantID, id)
-	if err != nil {
-		return Checkout{}, err
-	}
-	return shown(row, steps), nil
-}

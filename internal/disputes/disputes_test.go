@@ -15,6 +15,7 @@ import (
 	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/internal/disputes"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
@@ -306,7 +307,8 @@ func TestUnknownStatusOfDisputeIsStored(t *testing.T) {
 	_, err := b.api.Disputes.Measure(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "pondering", b.api.OnlySeries("payonce_disputes_open", 1))
-	require.Equal(t, http.StatusOK, b.api.Get("/v1/disputes?status=pondering").Status)
+	require.Len(t, b.api.Get("/v1/disputes?status=pondering").Get("data"), 1)
+	require.Equal(t, "invalid-request", b.api.As(b.NewTenant()).Get("/v1/disputes?status=pondering").Code())
 	b.Exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
 		SELECT tenant_id, id, version, 'dispute.updated', '{}' FROM disputes`)
 	b.rounds()
@@ -550,7 +552,14 @@ func TestDisputesAreListed(t *testing.T) {
 	require.ElementsMatch(t, []string{won, open}, list("?order_id="+b.order))
 	require.Equal(t, []string{won}, list("?status=won"))
 	require.Equal(t, []string{open}, list("?status=warning_needs_response&order_id="+b.order))
-	require.Empty(t, list("?payment_id=pay_none"))
+	require.Empty(t, list("?payment_id="+ids.New(ids.Payment)))
+	require.Empty(t, list("?status=lost"))
+	for _, none := range []string{"status=pondering", "payment_id=pay_none", "order_id=ord_none", "status=", "colour=red"} {
+		a := b.api.Get("/v1/disputes?" + none)
+		require.Equal(t, "invalid-request", a.Code(), none)
+		name, _, _ := strings.Cut(none, "=")
+		require.Equal(t, name, a.Get("errors").([]any)[0].(map[string]any)["parameter"])
+	}
 	first := b.api.Get("/v1/disputes?limit=1")
 	require.Equal(t, true, first.Get("has_more"))
 	cursor := first.Get("data").([]any)[0].(map[string]any)["id"].(string)

@@ -119,6 +119,19 @@ func (s *Service) get(ctx context.Context, tenantID, id string) (db.Dispute, err
 // Filter says which disputes a list has; empty members say nothing.
 type Filter struct{ PaymentID, OrderID, Status string }
 
+// ErrUnknownStatus means that no dispute can have the status that a list is filtered by.
+var ErrUnknownStatus = errors.New("no dispute has this status")
+
+// documented reports whether Stripe documents the status: those of today, and two that older disputes have.
+func documented(status string) bool {
+	switch status {
+	case "warning_needs_response", "warning_under_review", "warning_closed", "needs_response", "under_review", "won",
+		"lost", "charge_refunded", "prevented":
+		return true
+	}
+	return false
+}
+
 func (f Filter) has(row db.Dispute) bool {
 	return (f.PaymentID == "" || f.PaymentID == row.PaymentID) && (f.OrderID == "" || f.OrderID == row.OrderID) &&
 		(f.Status == "" || f.Status == row.Status)
@@ -126,11 +139,21 @@ func (f Filter) has(row db.Dispute) bool {
 
 // List returns up to limit disputes, newest first, that come after the one named (empty:
 // from the start), and whether there are more. payments.ErrNotFound: the tenant has no
-// dispute of that id, or it is not of the payment or order.
+// dispute of that id, or it is not of the payment or order. ErrUnknownStatus: Stripe does not document the status, and no
+// dispute of the tenant has it, as one would if Stripe had added it.
 func (s *Service) List(ctx context.Context, tenantID string, f Filter, after string, limit int) (
 	[]Dispute, bool, error,
 ) {
 	beforeAt, beforeID := farFuture, ""
+	if f.Status != "" && !documented(f.Status) {
+		rows, err := s.list(ctx, tenantID, Filter{Status: f.Status}, beforeAt, beforeID, 1)
+		if err != nil {
+			return nil, false, fmt.Errorf("look for disputes of a status: %w", err)
+		}
+		if len(rows) == 0 {
+			return nil, false, ErrUnknownStatus
+		}
+	}
 	if after != "" {
 		row, err := s.get(ctx, tenantID, after)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/checkout"
 )
 
@@ -18,6 +19,7 @@ func checkoutsPart() part {
 		routes: func(s *Server) []route {
 			return append([]route{
 				{method: "POST", pattern: "/v1/checkouts", operation: checkout.Create, parse: checkoutRequest},
+				{method: "GET", pattern: "/v1/checkouts", handle: s.listCheckouts, query: true},
 				{method: "GET", pattern: "/v1/checkouts/{id}", handle: s.getCheckout},
 			}, s.stockRoutes()...)
 		},
@@ -50,8 +52,24 @@ func checkoutRequest(_ *http.Request, body []byte) (any, error) {
 }
 
 func (s *Server) getCheckout(w http.ResponseWriter, r *http.Request) {
-	shown, err := s.o.Checkouts.Get(r.Context(), tenantOf(r).id, r.PathValue("id"))
+	shown, err := whenFinal(s, r, s.o.Checkouts.Get, s.o.Checkouts.Status, checkoutIsFinal)
 	s.show(w, r, shown, err)
+}
+
+func checkoutIsFinal(status db.CheckoutStatus) bool { return status != db.CheckoutStatusProcessing }
+
+func (s *Server) listCheckouts(w http.ResponseWriter, r *http.Request) {
+	q, limit, err := listQuery(r, "status", "starting_after")
+	status := db.CheckoutStatus(q.Get("status"))
+	if err == nil {
+		err = knownStatus(string(status), status.Valid())
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	list, more, err := s.o.Checkouts.List(r.Context(), tenantOf(r).id, status, q.Get("starting_after"), limit)
+	showList(s, w, r, list, more, err)
 }
 
 var checkoutProblems = []problemType{

@@ -88,8 +88,9 @@ func TestContract(t *testing.T) {
 			require.Equal(t, "not-found", b.get(path[:len(path)-4]+"0000").code())
 			require.Equal(t, "method-not-allowed", b.send("DELETE", path, "").code())
 		}
-		for _, list := range []string{"/v1/orders?limit=1", "/v1/payments?order_id=" + order,
-			"/v1/events?limit=2", // part: events
+		for _, list := range []string{"/v1/orders?limit=1", "/v1/payments?order_id=" + order, "/v1/refunds?limit=1",
+			"/v1/checkouts?limit=1", // part: checkouts
+			"/v1/events?limit=2",    // part: events
 		} {
 			require.Equal(t, http.StatusOK, b.get(list).status, list)
 			path, _, _ := strings.Cut(list, "?")

@@ -1,10 +1,11 @@
 package http
 
 import (
+	"errors"
 	"net/http"
-	"net/url"
 
 	"example.com/payonce/internal/disputes"
+	"example.com/payonce/internal/ids"
 )
 
 // disputesPart only reads: a dispute is answered in Stripe's dashboard.
@@ -12,7 +13,7 @@ func disputesPart() part {
 	return part{
 		routes: func(s *Server) []route {
 			return []route{
-				{method: "GET", pattern: "/v1/disputes", handle: s.listDisputes},
+				{method: "GET", pattern: "/v1/disputes", handle: s.listDisputes, query: true},
 				{method: "GET", pattern: "/v1/disputes/{id}", handle: s.getDispute},
 			}
 		},
@@ -27,25 +28,20 @@ func (s *Server) getDispute(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) listDisputes(w http.ResponseWriter, r *http.Request) {
 	q, limit, err := listQuery(r, "payment_id", "order_id", "status", "starting_after")
+	f := disputes.Filter{PaymentID: q.Get("payment_id"), OrderID: q.Get("order_id"), Status: q.Get("status")}
 	if err == nil {
-		err = notEmpty(q, "payment_id", "order_id", "status")
+		err = idFilter(q, "payment_id", ids.Payment)
+	}
+	if err == nil {
+		err = idFilter(q, "order_id", ids.Order)
 	}
 	if err != nil {
 		s.refuse(w, r, err)
 		return
 	}
-	list, more, err := s.o.Disputes.List(r.Context(), tenantOf(r).id, disputes.Filter{
-		PaymentID: q.Get("payment_id"), OrderID: q.Get("order_id"), Status: q.Get("status"),
-	}, q.Get("starting_after"), limit)
-	showList(s, w, r, list, more, err)
-}
-
-// notEmpty refuses a filter without a value: a client that has none to send does not ask for everything.
-func notEmpty(q url.Values, filters ...string) error {
-	for _, name := range filters {
-		if q.Has(name) && q.Get(name) == "" {
-			return badQuery(name, "must not be empty")
-		}
+	list, more, err := s.o.Disputes.List(r.Context(), tenantOf(r).id, f, q.Get("starting_after"), limit)
+	if errors.Is(err, disputes.ErrUnknownStatus) { // Stripe decides which there are.
+		err = badStatus()
 	}
-	return nil
+	showList(s, w, r, list, more, err)
 }

@@ -13,7 +13,7 @@ import (
 func eventsPart() part {
 	return part{
 		routes: func(s *Server) []route {
-			return []route{{method: "GET", pattern: "/v1/events", handle: s.listEvents}}
+			return []route{{method: "GET", pattern: "/v1/events", handle: s.listEvents, query: true}}
 		},
 		served: func(s *Server) bool { return s.o.Feed != nil },
 	}

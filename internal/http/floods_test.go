@@ -74,7 +74,7 @@ func TestUnsignedBodiesAreBoundedInSum(t *testing.T) {
 // TestOneWaiterPollsForAKey: the others are told by it, and no tenant has more than its share.
 func TestOneWaiterPollsForAKey(t *testing.T) {
 	t.Parallel()
-	ws, key := newWaiters(), waiterKey{"ten_1", "k", "pay", "f"}
+	ws, key := newWaiters[idempotency.Found](tenantWaiters, keyPauseMax), waiterKey{"ten_1", "k", "pay", "f"}
 	k := ws.enter(key)
 	for range tenantWaiters - 1 {
 		require.Same(t, k, ws.enter(key))

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/payments"
 )
@@ -23,7 +24,7 @@ func ordersPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{
 			{method: "POST", pattern: "/v1/orders", operation: payments.CreateOrder, parse: orderRequest},
-			{method: "GET", pattern: "/v1/orders", handle: s.listOrders},
+			{method: "GET", pattern: "/v1/orders", handle: s.listOrders, query: true},
 			{method: "GET", pattern: "/v1/orders/{id}", handle: s.getOrder},
 			{method: "POST", pattern: "/v1/orders/{id}/cancel", operation: payments.CancelOrder, parse: cancelRequest},
 		}
@@ -146,11 +147,18 @@ func (s *Server) getOrder(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) listOrders(w http.ResponseWriter, r *http.Request) {
-	q, limit, err := listQuery(r, "starting_after")
+	q, limit, err := listQuery(r, "status", "customer_reference", "created_after", "created_before", "starting_after")
+	f := payments.Filter{Status: q.Get("status"), CustomerReference: q.Get("customer_reference")}
+	if err == nil {
+		err = knownStatus(f.Status, db.OrderStatus(f.Status).Valid())
+	}
+	if err == nil {
+		f.CreatedAfter, f.CreatedBefore, err = interval(q)
+	}
 	if err != nil {
 		s.refuse(w, r, err)
 		return
 	}
-	list, more, err := s.o.Payments.ListOrders(r.Context(), tenantOf(r).id, q.Get("starting_after"), limit)
+	list, more, err := s.o.Payments.ListOrders(r.Context(), tenantOf(r).id, f, q.Get("starting_after"), limit)
 	showList(s, w, r, list, more, err)
 }

@@ -3,7 +3,9 @@ package http
 import (
 	"net/http"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/cards"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 )
 
@@ -15,7 +17,7 @@ func paymentsPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{
 			{method: "POST", pattern: "/v1/payments", operation: payments.CreatePayment, parse: paymentRequest},
-			{method: "GET", pattern: "/v1/payments", handle: s.listPayments},
+			{method: "GET", pattern: "/v1/payments", handle: s.listPayments, query: true},
 			{method: "GET", pattern: "/v1/payments/{id}", handle: s.getPayment},
 			{
 				method: "POST", pattern: "/v1/payments/{id}/capture",
@@ -114,17 +116,31 @@ func paymentMethod(c *checks, method *string) string {
 func letter(b byte) bool { return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' }
 
 func (s *Server) getPayment(w http.ResponseWriter, r *http.Request) {
-	payment, err := s.o.Payments.GetPayment(r.Context(), tenantOf(r).id, r.PathValue("id"))
+	payment, err := whenFinal(s, r, s.o.Payments.GetPayment, s.o.Payments.GetPayment, paymentIsFinal)
 	s.show(w, r, payment, err)
 }
 
+// paymentIsFinal: what remains is done on request, or not at all.
+func paymentIsFinal(p payments.Payment) bool {
+	return p.Status != db.PaymentStatusProcessing && p.Status != db.PaymentStatusRequiresAction
+}
+
 func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
-	q, limit, err := listQuery(r, "order_id", "starting_after")
+	q, limit, err := listQuery(r, "order_id", "status", "created_after", "created_before", "starting_after")
+	f := payments.Filter{Status: q.Get("status"), OrderID: q.Get("order_id")}
+	if err == nil {
+		err = idFilter(q, "order_id", ids.Order)
+	}
+	if err == nil {
+		err = knownStatus(f.Status, db.PaymentStatus(f.Status).Valid())
+	}
+	if err == nil {
+		f.CreatedAfter, f.CreatedBefore, err = interval(q)
+	}
 	if err != nil {
 		s.refuse(w, r, err)
 		return
 	}
-	list, more, err := s.o.Payments.ListPayments(
-		r.Context(), tenantOf(r).id, q.Get("order_id"), q.Get("starting_after"), limit)
+	list, more, err := s.o.Payments.ListPayments(r.Context(), tenantOf(r).id, f, q.Get("starting_after"), limit)
 	showList(s, w, r, list, more, err)
 }

@@ -28,11 +28,12 @@ func TestUnknownQueryParametersAreRefused(t *testing.T) {
 	}
 	paths := 0
 	for path, item := range openapi.New(t, httpapi.OpenAPI()).Document().Paths.Map() {
-		if item.Get == nil || !strings.HasPrefix(path, "/v1/") {
+		if item.Get == nil {
 			continue
 		}
 		paths++
-		path = strings.NewReplacer("{id}", order, "{key}", "order", "{sku}", "tea").Replace(path)
+		path = strings.NewReplacer("{id}", order, "{key}", "order", "{sku}", "tea", "{file}", "page.css", "{slug}",
+			"not-found").Replace(path)
 		require.NotContains(t, path, "{", "the test does not know what to put there")
 		for _, query := range []string{"starting_afer=" + order, "nothing", "Limit=1"} {
 			e := errorsOf(b.get(path + "?" + query))
@@ -40,8 +41,10 @@ func TestUnknownQueryParametersAreRefused(t *testing.T) {
 			require.Equal(t, name, e["parameter"], path)
 			require.Equal(t, "", e["pointer"], path)
 		}
-		require.Equal(t, http.StatusUnauthorized, b.send("GET", path+"?nothing", "", "Authorization", "").status,
-			"the API key is checked first")
+		if strings.HasPrefix(path, "/v1/") {
+			require.Equal(t, http.StatusUnauthorized, b.send("GET", path+"?nothing", "", "Authorization", "").status,
+				"the API key is checked first")
+		}
 	}
 	require.Greater(t, paths, 4)
 

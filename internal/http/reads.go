@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 )
 
@@ -123,6 +125,8 @@ func readQuery(r *http.Request, names ...string) (url.Values, error) {
 			return nil, badQuery(name, "is not a parameter of this resource")
 		case len(q[name]) > 1:
 			return nil, badQuery(name, "must be given once")
+		case q.Get(name) == "": // A client that has nothing to send does not ask for everything.
+			return nil, badQuery(name, "must not be empty")
 		case !utf8.ValidString(q.Get(name)) || strings.ContainsRune(q.Get(name), 0): // The database takes neither.
 			return nil, badQuery(name, "must be UTF-8 without U+0000")
 		}
@@ -130,8 +134,36 @@ func readQuery(r *http.Request, names ...string) (url.Values, error) {
 	return q, nil
 }
 
-// withoutQuery is for the resources that have no parameters: all whose path ends in an id. Lists read theirs with
-// listQuery.
+// interval reads the filters by time, of which the second is exclusive. A zero time is no limit.
+func interval(q url.Values) (after, before time.Time, err error) {
+	for name, t := range map[string]*time.Time{"created_after": &after, "created_before": &before} {
+		// UnmarshalText is stricter than Parse, but wants capitals, which RFC 3339 does not.
+		if q.Has(name) && t.UnmarshalText([]byte(strings.ToUpper(q.Get(name)))) != nil {
+			return after, before, badQuery(name, "must be a time like 2026-01-31T12:00:00Z (RFC 3339), percent-encoded")
+		}
+	}
+	return after, before, nil
+}
+
+// knownStatus refuses a status that the objects of a list cannot have, because their list would always be empty.
+func knownStatus(status string, known bool) error {
+	if status != "" && !known {
+		return badStatus()
+	}
+	return nil
+}
+
+func badStatus() error { return badQuery("status", "must be a status that these objects can have") }
+
+// idFilter refuses a filter by an id that no object can have.
+func idFilter(q url.Values, name, kind string) error {
+	if q.Has(name) && !ids.Is(kind, q.Get(name)) {
+		return badQuery(name, "must be an id that begins with "+kind)
+	}
+	return nil
+}
+
+// withoutQuery is for the resources that have no parameters. The others read theirs with readQuery.
 func (s *Server) withoutQuery(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, err := readQuery(r); err != nil {

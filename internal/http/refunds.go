@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 
+	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 )
 
@@ -16,6 +18,7 @@ func refundsPart() part {
 				method: "POST", pattern: "/v1/payments/{id}/refunds",
 				operation: payments.CreateRefund, parse: refundRequest,
 			},
+			{method: "GET", pattern: "/v1/refunds", handle: s.listRefunds, query: true},
 			{method: "GET", pattern: "/v1/refunds/{id}", handle: s.getRefund},
 		}
 	}}
@@ -45,6 +48,29 @@ func refundRequest(r *http.Request, body []byte) (any, error) {
 }
 
 func (s *Server) getRefund(w http.ResponseWriter, r *http.Request) {
-	refund, err := s.o.Payments.GetRefund(r.Context(), tenantOf(r).id, r.PathValue("id"))
+	refund, err := whenFinal(s, r, s.o.Payments.GetRefund, s.o.Payments.GetRefund, refundIsFinal)
 	s.show(w, r, refund, err)
+}
+
+// refundIsFinal, though a bank may still send back one that succeeded.
+func refundIsFinal(refund payments.Refund) bool { return refund.Status != db.RefundStatusPending }
+
+func (s *Server) listRefunds(w http.ResponseWriter, r *http.Request) {
+	q, limit, err := listQuery(r, "payment_id", "order_id", "status", "starting_after")
+	f := payments.Filter{PaymentID: q.Get("payment_id"), OrderID: q.Get("order_id"), Status: q.Get("status")}
+	if err == nil {
+		err = idFilter(q, "payment_id", ids.Payment)
+	}
+	if err == nil {
+		err = idFilter(q, "order_id", ids.Order)
+	}
+	if err == nil {
+		err = knownStatus(f.Status, db.RefundStatus(f.Status).Valid())
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	list, more, err := s.o.Payments.ListRefunds(r.Context(), tenantOf(r).id, f, q.Get("starting_after"), limit)
+	showList(s, w, r, list, more, err)
 }

@@ -12,6 +12,7 @@ type route struct {
 	parse     parse
 	handle    http.HandlerFunc // of all other routes
 
+	query    bool   // a GET that reads its query (readQuery); the others have no parameters
 	open     bool   // needs no API key
 	document bool   // open, and the same for every client
 	keyless  string // the reason why a POST needs no Idempotency-Key

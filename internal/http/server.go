@@ -77,7 +77,8 @@ type Server struct {
 	admission *admission
 	logs      *logLines
 	ready     *readiness
-	waiters   *waiters
+	waiters   *waiters[idempotency.Found]
+	objects   *waiters[struct{}] // that are waited for
 	webhooks  *inbox.Intake
 	unsigned  *unsignedBodies
 	unread    *unread
@@ -110,7 +111,8 @@ func NewServer(o Options) *Server {
 		admission: newAdmission(admissionLimits(o.Pool.Conns(), runtime.GOMAXPROCS(0))),
 		logs:      newLogLines(o.Log),
 		ready:     &readiness{ping: o.Pool.Ping},
-		waiters:   newWaiters(),
+		waiters:   newWaiters[idempotency.Found](tenantWaiters, keyPauseMax),
+		objects:   newWaiters[struct{}](tenantObjectWaiters, objectPauseMax),
 		webhooks:  inbox.NewIntake(o.Pool),
 		unsigned:  newUnsignedBodies(),
 		unread:    newUnread(),
@@ -157,13 +159,13 @@ func (s *Server) mux() http.Handler {
 		if route.operation != "" {
 			handle = s.keyed(route.operation, route.parse)
 		}
+		if route.method == http.MethodGet && !route.query {
+			handle = s.withoutQuery(handle)
+		}
 		switch {
 		case route.document:
 			handle = s.document(handle)
 		case !route.open:
-			if route.method == http.MethodGet && strings.HasSuffix(route.pattern, "}") {
-				handle = s.withoutQuery(handle)
-			}
 			handle = s.authenticated(handle)
 		}
 		// A counter that appears with its first error shows no increase, so this one is there from the start.

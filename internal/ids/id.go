@@ -33,6 +33,26 @@ func New(kind string) string {
 	return kind + encoding.EncodeToString(id[:])
 }
 
+// At makes an id of the kind that sorts as if it had been made at t.
+func At(kind string, t time.Time) string {
+	id := uuid.Must(uuid.NewV7())
+	putTime(&id, t)
+	return kind + encoding.EncodeToString(id[:])
+}
+
+// Time is the time that an id made by New or At begins with, to the millisecond: what is made with the id has it as its
+// created_at, so that what was created in an interval is a range of ids. Zero: it is no id.
+func Time(id string) time.Time {
+	_, encoded, _ := strings.Cut(id, "_")
+	raw, err := encoding.DecodeString(encoded)
+	if err != nil || len(raw) != len(uuid.UUID{}) {
+		return time.Time{}
+	}
+	var ms [8]byte
+	copy(ms[2:], raw[:6])
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:]))).UTC() //nolint:gosec // 48 bits
+}
+
 // Keyed is the id of the object that an idempotency key creates: the same on every
 // attempt, even after the database was restored from a copy that does not have the
 // key. Stripe still has it, with the id in its metadata.
@@ -45,10 +65,14 @@ func Keyed(kind, tenantID, key string) string {
 // at t: ids between two floors were made between those times.
 func Floor(t time.Time) string {
 	var id uuid.UUID
+	putTime(&id, t)
+	return encoding.EncodeToString(id[:])
+}
+
+func putTime(id *uuid.UUID, t time.Time) {
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(max(t.UnixMilli(), 0)))
 	copy(id[:6], ms[2:])
-	return encoding.EncodeToString(id[:])
 }
 
 // Is reports whether id could be of the kind. If not, there is no need to query the

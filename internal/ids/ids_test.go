@@ -41,6 +41,26 @@ func TestIDsSortByTime(t *testing.T) {
 	require.True(t, ids.Is(ids.Payment, ids.Payment+ids.Floor(before)))
 }
 
+// TestTimeOfAnID: what is made with an id takes its created_at from it, so both are the same.
+func TestTimeOfAnID(t *testing.T) {
+	t.Parallel()
+	before := time.Now().Truncate(time.Millisecond)
+	made := ids.Time(ids.New(ids.Order))
+	require.False(t, made.Before(before))
+	require.WithinDuration(t, time.Now(), made, time.Minute)
+	require.Equal(t, time.UTC, made.Location())
+	at := time.Date(2021, 2, 3, 4, 5, 6, 789_000_000, time.UTC)
+	first, second := ids.At(ids.Payment, at.Add(time.Microsecond)), ids.At(ids.Payment, at)
+	require.True(t, ids.Is(ids.Payment, first))
+	require.NotEqual(t, first, second)
+	require.Equal(t, at, ids.Time(first))
+	require.GreaterOrEqual(t, first, ids.Payment+ids.Floor(at))
+	require.Less(t, first, ids.Payment+ids.Floor(at.Add(time.Millisecond)))
+	for _, none := range []string{"", "pay", "pay_", "pay_0", "pay_%", first[:len(first)-2]} {
+		require.Zero(t, ids.Time(none), none)
+	}
+}
+
 // TestKeyed: the id is the same on every attempt, and another for any other request.
 func TestKeyed(t *testing.T) {
 	t.Parallel()

@@ -46,10 +46,11 @@ func NewOrder(tenantID string, r OrderRequest) db.Order {
 	if r.Metadata == nil {
 		r.Metadata = map[string]string{}
 	}
+	id := ids.New(ids.Order)
 	return db.Order{
-		TenantID: tenantID, ID: ids.New(ids.Order), Version: 1, Status: db.OrderStatusOpen, Currency: r.Currency,
+		TenantID: tenantID, ID: id, Version: 1, Status: db.OrderStatusOpen, Currency: r.Currency,
 		AmountMinor: r.Total(), Items: outbox.Data(r.Items), CustomerReference: r.CustomerReference,
-		Metadata: outbox.Data(r.Metadata), CreatedAt: ids.Now(),
+		Metadata: outbox.Data(r.Metadata), CreatedAt: ids.Time(id),
 	}
 }
 

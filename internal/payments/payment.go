@@ -118,11 +118,12 @@ func (s *Service) beginPayment(
 // NewRun is the first run of a new payment. Its first call is recorded in the phase that
 // records the payment.
 func NewRun(tenantID, key string, asked PayRequest, target db.OrderToPayRow, ending Ending) *Run {
+	id := ids.New(ids.Payment)
 	p := db.Payment{
-		TenantID: tenantID, ID: ids.New(ids.Payment), Version: 1, Status: db.PaymentStatusProcessing,
+		TenantID: tenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing,
 		OrderID: target.Order.ID, IdempotencyKey: key, AmountMinor: target.Order.AmountMinor,
 		Currency: target.Order.Currency, PaymentMethod: asked.PaymentMethod, IntentNumber: target.IntentNumber,
-		ManualCapture: asked.ManualCapture, CreatedAt: ids.Now(),
+		ManualCapture: asked.ManualCapture, CreatedAt: ids.Time(id),
 	}
 	if target.IntentClosed || target.IntentID == "" || target.IntentNumber <= target.Order.IntentsRetired ||
 		target.ManualCapture != asked.ManualCapture { // An intent is made for one of the two.

@@ -2,8 +2,6 @@ package payments
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
@@ -67,44 +65,6 @@ func (s *Service) GetOrder(ctx context.Context, tenantID, id string) (Order, err
 	return orderOf(row), nil
 }
 
-// An order may have 110 KB, and who asks for a hundred of them need not want to read them. So they are read a few at a
-// time, until they are many bytes.
-const (
-	ordersAtOnce   = 21 // one statement for a page of the usual size
-	ordersBytesMax = 1 << 20
-)
-
-// ListOrders returns up to limit orders, newest first, that come after the one named (empty: from
-// the start), and whether there are more. Of large ones it returns fewer. ErrNotFound: the tenant has no order of that
-// id.
-func (s *Service) ListOrders(ctx context.Context, tenantID, after string, limit int) ([]Order, bool, error) {
-	if after != "" {
-		if _, err := s.GetOrder(ctx, tenantID, after); err != nil {
-			return nil, false, err
-		}
-	}
-	var rows []db.Order
-	for from, bytes := before(after), 0; ; from = rows[len(rows)-1].ID {
-		n := min(limit+1-len(rows), ordersAtOnce)
-		read, err := s.pool.OrderList(ctx, db.OrderListParams{
-			TenantID: tenantID, Before: from, LimitRows: int32(n), //nolint:gosec // at most 21
-		})
-		if err != nil {
-			return nil, false, fmt.Errorf("list orders: %w", err)
-		}
-		rows = append(rows, read...)
-		if len(read) < n || len(rows) > limit {
-			return page(rows, limit, orderOf)
-		}
-		for _, row := range read {
-			bytes += len(row.Items) + len(row.Metadata)
-		}
-		if bytes > ordersBytesMax {
-			return page(rows, len(rows)-1, orderOf) // The last one shows that there are more.
-		}
-	}
-}
-
 // GetPayment returns one payment of the tenant, or ErrNotFound.
 func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment, error) {
 	if !ids.Is(ids.Payment, id) {
@@ -117,43 +77,6 @@ func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment,
 	return PaymentOf(row), nil
 }
 
-// ListPayments returns up to limit payments, newest first, of one order or
-// (empty) of all, as ListOrders does.
-func (s *Service) ListPayments(
-	ctx context.Context, tenantID, ofOrder, after string, limit int,
-) ([]Payment, bool, error) {
-	if after != "" {
-		p, err := s.GetPayment(ctx, tenantID, after)
-		if err != nil {
-			return nil, false, err
-		}
-		if ofOrder != "" && p.OrderID != ofOrder {
-			return nil, false, ErrNotFound // It is in another list.
-		}
-	}
-	var (
-		rows []db.Payment
-		err  error
-		most = int32(limit + 1) //nolint:gosec // at most 101
-	)
-	if ofOrder != "" && !ids.Is(ids.Order, ofOrder) {
-		return nil, false, nil
-	}
-	if ofOrder == "" {
-		rows, err = s.pool.PaymentList(ctx, db.PaymentListParams{
-			TenantID: tenantID, Before: before(after), LimitRows: most,
-		})
-	} else {
-		rows, err = s.pool.PaymentListOfOrder(ctx, db.PaymentListOfOrderParams{
-			TenantID: tenantID, OrderID: ofOrder, Before: before(after), LimitRows: most,
-		})
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("list payments: %w", err)
-	}
-	return page(rows, limit, PaymentOf)
-}
-
 // GetRefund returns one refund of the tenant, or ErrNotFound.
 func (s *Service) GetRefund(ctx context.Context, tenantID, id string) (Refund, error) {
 	if !ids.Is(ids.Refund, id) {
@@ -164,25 +87,4 @@ func (s *Service) GetRefund(ctx context.Context, tenantID, id string) (Refund, e
 		return Refund{}, notFound(err, "get refund %s", id)
 	}
 	return refundOf(row), nil
-}
-
-// before is the id below which a list, which is in descending order, continues.
-func before(after string) string {
-	if after == "" {
-		return strings.Repeat("~", 8) // greater than every id
-	}
-	return after
-}
-
-// page drops the extra row that was read to find out whether there are more.
-func page[R, O any](rows []R, limit int, show func(R) O) ([]O, bool, error) {
-	more := len(rows) > limit
-	if more {
-		rows = rows[:limit]
-	}
-	list := make([]O, len(rows))
-	for i, row := range rows {
-		list[i] = show(row)
-	}
-	return list, more, nil
 }

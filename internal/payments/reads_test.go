@@ -76,7 +76,7 @@ func TestListsOfLargeOrders(t *testing.T) {
 		for after, more := "", true; more; after = listed[len(listed)-1] {
 			var orders []payments.Order
 			var err error
-			orders, more, err = api.Payments.ListOrders(t.Context(), w.Tenant.ID, after, limit)
+			orders, more, err = api.Payments.ListOrders(t.Context(), w.Tenant.ID, payments.Filter{}, after, limit)
 			require.NoError(t, err)
 			for _, o := range orders {
 				listed = append(listed, o.ID)

@@ -64,7 +64,7 @@ type adoption struct {
 
 func (s Repairs) adoptionOf(ctx context.Context, i stripe.Intent) (adoption, error) {
 	if i.RefundedMinor == 0 {
-		return adoption{id: ids.New(ids.Payment)}, nil
+		return adoption{id: ids.At(ids.Payment, i.CreatedAt)}, nil
 	}
 	refunds, err := s.gateway.RefundsOf(ctx, stripe.NoTenant, i.ID)
 	if err != nil {
@@ -73,14 +73,14 @@ func (s Repairs) adoptionOf(ctx context.Context, i stripe.Intent) (adoption, err
 	return adoptionWith(i, refunds), nil
 }
 
-// adoptionWith has the id that the payment once had, if a refund at Stripe still names it, otherwise a new one. No
-// payment is much older than its intent, but for one whose intent is not its order's first; anybody can write a
-// refund's metadata.
+// adoptionWith has the id that the payment once had, if a refund at Stripe still names it, otherwise a new one, of the
+// time at which the intent was created. No payment is much older than its intent, but for one whose intent is not its
+// order's first, and none is younger than its refund; anybody can write a refund's metadata.
 func adoptionWith(i stripe.Intent, refunds []stripe.Refund) adoption {
-	a := adoption{id: ids.New(ids.Payment), refunds: refunds}
+	a := adoption{id: ids.At(ids.Payment, i.CreatedAt), refunds: refunds}
 	for _, r := range refunds {
 		if r.TenantID == i.TenantID && r.OrderID == i.OrderID && ids.Is(ids.Payment, r.PaymentID) &&
-			r.PaymentID >= oldestOf(i) {
+			r.PaymentID >= oldestOf(i) && r.PaymentID < ids.Payment+ids.Floor(r.CreatedAt.Add(clocksApart)) {
 			a.id = r.PaymentID
 			break
 		}
@@ -103,7 +103,7 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, a adoption, i strip
 	// part: operator }
 	switch _, err := q.PaymentGet(ctx, db.PaymentGetParams{TenantID: i.TenantID, ID: id}); {
 	case err == nil:
-		id = ids.New(ids.Payment) // A refund names a payment that has its row, one that failed or another order's.
+		id = ids.At(ids.Payment, i.CreatedAt) // A refund names a payment that has its row, one that failed or another order's.
 	case !errors.Is(err, postgres.ErrNoRows):
 		return "", fmt.Errorf("look for payment %s: %w", id, err)
 	}
@@ -111,7 +111,7 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, a adoption, i strip
 		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID,
 		IdempotencyKey: adoptedKeyPrefix + i.ID, AmountMinor: i.AmountMinor, Currency: i.Currency,
 		ManualCapture: i.ManualCapture,
-		PaymentMethod: i.PaymentMethod, IntentNumber: v.NextNumber(i.ID), IntentID: &i.ID, CreatedAt: i.CreatedAt,
+		PaymentMethod: i.PaymentMethod, IntentNumber: v.NextNumber(i.ID), IntentID: &i.ID, CreatedAt: ids.Time(id),
 	}
 	if err := s.recordAdopted(ctx, q, p, i, *v.Row); err != nil {
 		return "", err

@@ -173,8 +173,6 @@ func TestPageSaysWhetherThereAreMore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"1", "2"}, list)
 	require.False(t, more)
-	require.Equal(t, "ord_1", before("ord_1"))
-	require.Greater(t, before(""), ids.New(ids.Refund))
 }
 
 // Refunds.
@@ -322,7 +320,7 @@ func TestAdoptionKeepsTheIDThatARefundNames(t *testing.T) {
 	i := stripe.Intent{TenantID: "ten_1", OrderID: "ord_1", CreatedAt: now}
 	once := ids.New(ids.Payment)
 	names := func(change func(*stripe.Refund)) []stripe.Refund {
-		r := stripe.Refund{TenantID: "ten_1", OrderID: "ord_1", PaymentID: once}
+		r := stripe.Refund{TenantID: "ten_1", OrderID: "ord_1", PaymentID: once, CreatedAt: now}
 		change(&r)
 		return []stripe.Refund{{}, r}
 	}
@@ -333,11 +331,15 @@ func TestAdoptionKeepsTheIDThatARefundNames(t *testing.T) {
 		"OfAnotherOrder":  func(r *stripe.Refund) { r.OrderID = "ord_2" },
 		"OfNoPayment":     func(r *stripe.Refund) { r.PaymentID = "pay_x" },
 		"TooOld":          func(r *stripe.Refund) { r.PaymentID = old },
+		"YoungerThanTheRefund": func(r *stripe.Refund) {
+			r.PaymentID = ids.At(ids.Payment, now.Add(clocksApart+time.Minute))
+		},
 	} {
 		refunds := names(change)
 		a := adoptionWith(i, refunds)
 		require.NotEqual(t, refunds[1].PaymentID, a.id, name)
 		require.True(t, ids.Is(ids.Payment, a.id), name)
+		require.Equal(t, now.UTC().Truncate(time.Millisecond), ids.Time(a.id), "it sorts among payments of its time")
 		require.Equal(t, refunds, a.refunds, name)
 	}
 }

@@ -148,6 +148,28 @@ func TestQueriesOfCheckouts(t *testing.T) {
 		{rule: "ReadsNoneOfAnotherTenant", query: q.CheckoutGet,
 			with: db.CheckoutGetParams{TenantID: "another", ID: "declined"}, want: `
 			no row`},
+		{rule: "ReadsTheNewestFirst", query: q.CheckoutList, each: "paying completed", with: func(before string) any {
+			return db.CheckoutListParams{TenantID: tenant, Before: before, LimitRows: 1}
+		}, want: `
+			paying: row Checkout=(ID=fresh Status=processing IdempotencyKey=fresh CreatedAt=-4h) Steps=[{"Step":
+				"create_order", "Status": "pending", "Attempts": 0, "UpdatedAt": null}, {"Step": "reserve_stock",
+				"Status": "pending", "Attempts": 0, "UpdatedAt": null}]
+			completed: no row`},
+		{rule: "ReadsThoseOfAStatus", query: q.CheckoutListOfStatus, each: "processing compensated",
+			with: func(status string) any {
+				return db.CheckoutListOfStatusParams{
+					TenantID: tenant, Status: db.CheckoutStatus(status), Before: "paying", LimitRows: 1,
+				}
+			}, want: `
+			processing: row Checkout=(ID=fresh Status=processing IdempotencyKey=fresh CreatedAt=-4h) Steps=[{"Step":
+				"create_order", "Status": "pending", "Attempts": 0, "UpdatedAt": null}, {"Step": "reserve_stock",
+				"Status": "pending", "Attempts": 0, "UpdatedAt": null}]
+			compensated: no row`},
+		{rule: "ReadsEachOfItsTenant", query: q.CheckoutStatusesRead, with: db.CheckoutStatusesReadParams{
+			TenantIds: []string{tenant, tenant, "ten_other", tenant}, Ids: []string{"completed", "missing", "paying", "paying"},
+		}, any: true, want: `
+			row Ordinal=1 Status=completed
+			row Ordinal=4 Status=processing`},
 		{rule: "ReadsOne", query: q.KeyHistoryCheckout,
 			with: db.KeyHistoryCheckoutParams{TenantID: tenant, ID: "declined"}, want: `
 			row ID=declined Status=processing IdempotencyKey=declined OrderID=ord_d PaymentID=pay_d

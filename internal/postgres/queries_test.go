@@ -180,12 +180,13 @@ func newScene(t *testing.T, given string) *scene {
 		for _, c := range columns {
 			s.columns[goName(c)] = true
 		}
+		// listed_status repeats the status.
 		const own = "pg_current_xact_id_if_assigned()::xid"
 		name := rowName(key)
 		parts = append(parts, fmt.Sprintf(`SELECT '%s' AS name, clock_timestamp() AS now,
 			coalesce(array_agg(%[2]s), '{}') AS keys,
 			coalesce(array_agg(%[2]s ORDER BY ctid) FILTER (WHERE xmin = %[3]s), '{}') AS changed,
-			coalesce(jsonb_agg(to_jsonb(r) ORDER BY ctid) FILTER (WHERE xmin = %[3]s), '[]') AS rows,
+			coalesce(jsonb_agg(to_jsonb(r) - 'listed_status' ORDER BY ctid) FILTER (WHERE xmin = %[3]s), '[]') AS rows,
 			coalesce(array_agg(%[2]s) FILTER (WHERE xmax = %[3]s AND xmin <> %[3]s), '{}') AS locked
 			FROM %[1]s r`, table, name, own))
 		return nil
