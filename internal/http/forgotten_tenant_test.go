@@ -28,7 +28,7 @@ func TestForgottenTenant(t *testing.T) {
 	require.Equal(t, http.StatusOK, api.Get("/v1/events").Status) // gives the events their positions // part: events
 	stranger := w.NewTenant()
 
-	const ofArrays, ofOne = `\w+\.tenant_id = asked\.tenant_id AND `, `tenant_id = (\$\d+)`
+	const ofArrays, ofOne = `\w+\.tenant_id = asked\.tenant_id AND `, `(?:\w+\.)?tenant_id = (\$\d+)`
 	for _, c := range []struct{ query, condition, path, object string }{
 		{"OrdersRead", ofArrays, "/v1/orders/" + order, order},
 		{"PaymentsRead", ofArrays, "/v1/payments/" + payment, payment},
@@ -36,6 +36,11 @@ func TestForgottenTenant(t *testing.T) {
 		{"OrderList", ofOne, "/v1/orders", order},
 		{"PaymentList", ofOne, "/v1/payments", payment},
 		{"PaymentListOfOrder", ofOne, "/v1/payments?order_id=" + order, payment},
+		{"PaymentListScan", ofOne, "/v1/payments?status=succeeded", payment},
+		{"RefundList", ofOne, "/v1/refunds", refund},
+		{"RefundListOfStatus", ofOne, "/v1/refunds?status=succeeded", refund},
+		{"RefundListOfPayment", ofOne, "/v1/refunds?payment_id=" + payment, refund},
+		{"RefundListOfOrder", ofOne, "/v1/refunds?order_id=" + order, refund},
 		{"FeedList", ofOne, "/v1/events", order},                              // part: events
 		{"KeyHistoryKey", ofOne, "/v1/idempotency-keys/the-payment", payment}, // part: history
 	} {
