@@ -27,7 +27,7 @@ var codeOf = map[string]string{
 	"finished":         "internal/payments/payment.go#Finish",
 	"capture_recorded": "internal/payments/capture.go#begin",
 	"cancel_begun":     "internal/payments/cancel.go#beginPayment",
-	"captured":         "internal/payments/capture.go#capture",
+	"captured":         "internal/payments/capture.go#Capture",
 	"taken_over":       "internal/idempotency/completer.go#RunOnce",
 	"resumed":          "internal/idempotency/completer.go#complete",
 	"fenced":           "internal/idempotency/claim.go#fenced",
