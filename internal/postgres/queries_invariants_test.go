@@ -45,6 +45,10 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 		{rule: "ComparesTheResponse", query: q.InvariantSuccessIsKept, with: db.InvariantSuccessIsKeptParams{}, any: true, given: `
 			idempotency_keys
 			  key         finished_at  operation       answer_status  resource_id  answer_body
+			  authorized  -1h          create_payment  201            .            .
+			  released    -1h          create_payment  201            .            .
+			  lost        -1h          create_payment  201            .            .
+			  canceled    -1h          create_payment  201            .            .
 			  amount      -1h          create_payment  201            .            .
 			  currency    -1h          create_payment  201            .            .
 			  declined    -1h          create_payment  402            .            .
@@ -59,6 +63,10 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 
 			payments
 			  id              status      amount_minor  currency  intent_id
+			  pay_authorized  authorized  1000          eur       pi_authorized
+			  pay_released    canceled    1000          eur       pi_released
+			  pay_lost        failed      1000          eur       pi_lost
+			  pay_canceled    canceled    1000          eur       pi_canceled
 			  pay_amount      succeeded   999           eur       pi_amount
 			  pay_currency    succeeded   1000          usd       pi_currency
 			  pay_intent      succeeded   1000          eur       pi_another
@@ -71,10 +79,13 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 			  tenant_id  id
 			  acme       pay_right`,
 			first: `UPDATE idempotency_keys SET answer_body = format('{"id":"pay_%1$s","amount":1000,"currency":"eur",
-				"stripe":{"payment_intent":"pi_%1$s"}}', key)::bytea WHERE answer_body = '{}'`, want: `
+				"status":"%2$s","stripe":{"payment_intent":"pi_%1$s"}}', key, CASE WHEN key IN ('authorized', 'released', 'lost')
+				THEN 'authorized' ELSE 'succeeded' END)::bytea WHERE answer_body = '{}'`, want: `
 			row Subject=acme:eu pay_amount Detail=response says paid with 1000 eur, payment is succeeded
+			row Subject=acme:eu pay_canceled Detail=response says paid with 1000 eur, payment is canceled
 			row Subject=acme:eu pay_currency Detail=response says paid with 1000 eur, payment is succeeded
 			row Subject=acme:eu pay_intent Detail=response says paid with 1000 eur, payment is succeeded
+			row Subject=acme:eu pay_lost Detail=response says paid with 1000 eur, payment is failed
 			row Subject=acme:eu pay_missing Detail=response says paid with 1000 eur, payment is missing
 			row Subject=acme:eu pay_processing Detail=response says paid with 1000 eur, payment is processing
 			row Subject=acme:eu pay_renamed Detail=response says paid with 1000 eur, payment is succeeded
@@ -137,6 +148,7 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 
 			payments
 			  tenant_id  id
+			  acme       pay_captured
 			  acme       pay_cancel_agrees
 			  acme       pay_paid
 
@@ -388,12 +400,17 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 			  pay_expired   expired   authorized  -26h            .
 			  pay_held      held      authorized  -1h             running
 			  pay_left      left      authorized  -1h             done
+			  pay_done      captured  canceled    -26h            .
 			  pay_open      open      authorized  -1h             .
 
 			idempotency_keys
 			  key      finished_at
 			  done     -1h
-			  running  .`, want: `
+			  running  .
+
+			idempotency_keys
+			  tenant_id  key   finished_at
+			  acme       done  .`, want: `
 			row Subject=acme open Detail=order is authorized, payment  is
 			row Subject=acme:eu alone Detail=order is authorized, payment  is
 			row Subject=acme:eu open Detail=order is open, payment pay_open is authorized
@@ -685,6 +702,7 @@ func TestQueriesOfInvariantsOfEvents(t *testing.T) {
 		{rule: "ComparesTheStatus", query: q.InvariantLastEventAgrees, any: true, given: `
 			orders
 			  id         version  status
+			  authorized  2       authorized
 			  canceled   2        canceled
 			  full       4        refunded
 			  half       3        partially_refunded
@@ -712,6 +730,8 @@ func TestQueriesOfInvariantsOfEvents(t *testing.T) {
 
 			outbox_events
 			  aggregate_id  version  type
+			  authorized    1        order.created
+			  authorized    2        order.authorized
 			  canceled      1        order.created
 			  canceled      2        order.canceled
 			  failed        2        payment.failed

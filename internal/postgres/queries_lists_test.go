@@ -132,6 +132,10 @@ func TestQueriesOfLists(t *testing.T) {
 			TenantID: tenant, Status: "succeeded", ScanRows: 9, FromID: "p2", Before: "p5", LimitRows: 9,
 		}, want: `
 			row ID=p4`},
+		{rule: "GoesOn", query: q.PaymentListScan, with: db.PaymentListScanParams{
+			TenantID: tenant, Status: "succeeded", ScanRows: 9, Before: "p4", LimitRows: 9,
+		}, want: `
+			row ID=p1`},
 		{rule: "ReadsAPage", query: q.PaymentListScan, with: db.PaymentListScanParams{
 			TenantID: tenant, Status: "succeeded", ScanRows: 9, Before: "z", LimitRows: 1,
 		}, want: `

@@ -81,6 +81,19 @@ func TestQueriesOfOperatorWork(t *testing.T) {
 			row Key=held Held=true
 			row twin Key=finished
 			row Key=awaits`},
+		{rule: "NamesThePaymentThatItCaptures", query: q.OperatorWork, show: object, given: `
+			payments
+			  id          order_id  status      capture_before  capturing_key  capturing_minor  manual_capture  intent_id
+			  pay_first   ord_77    authorized  +9h             first          400              true            pi_77
+			  pay_strays  ord_78    authorized  +9h             first          500              true            pi_78
+			  pay_waits   ord_79    authorized  +9h             another        600              true            pi_79
+
+			payments
+			  tenant_id  id         order_id  status      capture_before  capturing_key  capturing_minor  manual_capture  intent_id
+			  acme       pay_first  ord_80    authorized  +9h             first          700              true            pi_80`,
+			with: db.OperatorWorkParams{TenantID: tenant, Keys: []string{"first", "waits"}, ScanMax: 99, LimitRows: 99}, want: `
+			row Key=first Overdue=true OrderID=ord_77 PaymentID=pay_first AmountMinor=400 Currency=eur
+			row Key=waits`},
 		{rule: "ReadsAFew", query: q.OperatorWork, with: db.OperatorWorkParams{ScanMax: 99, LimitRows: 3}, want: `
 			row twin Key=refunds Unknown=true
 			row Key=parked

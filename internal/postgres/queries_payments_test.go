@@ -537,6 +537,9 @@ func TestQueriesOfPayments(t *testing.T) {
 			held: returns 1
 			held: changes payments/confirming: capturing_key=null capturing_minor=null
 			other: returns 0`},
+		{rule: "EndsTheCaptureOfOnePayment", query: q.PaymentCaptureAbort, first: held,
+			with: db.PaymentCaptureAbortParams{TenantID: tenant, ID: "waits", CapturingKey: ptr("held")}, want: `
+			returns 0`},
 		{rule: "ClosesOneIntent", query: q.PaymentIntentClose,
 			with: db.PaymentIntentCloseParams{TenantID: tenant, OrderID: "several", IntentNumber: 2}, want: `
 			changes payments/own: confirmable=false intent_closed=true
