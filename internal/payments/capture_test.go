@@ -1,6 +1,8 @@
 package payments_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"testing"
@@ -50,6 +52,10 @@ func TestCapture(t *testing.T) {
 		again := b.api.Authorize("k", order, visa)
 		require.True(t, again.Replayed())
 		require.Equal(t, payment, again.ID())
+
+		sum := sha256.Sum256([]byte("1000\x00usd\x00manual"))
+		require.Equal(t, hex.EncodeToString(sum[:]), b.w.Text(`SELECT encode(params_sha256, 'hex') FROM stripe_calls
+			WHERE operation = 'create_intent' AND resource_id = $1`, order), "another attempt has the same parameters")
 
 		first := b.api.Capture("c", payment, 0)
 		require.Equal(t, http.StatusOK, first.Status, first)
