@@ -4,12 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/ids"
 )
 
 // FuzzIdempotencyKey: whatever arrives in the header, what comes out is a key of
@@ -42,6 +47,48 @@ func FuzzIdempotencyKey(f *testing.F) {
 		require.Equal(t, key, same)
 		_, err = idempotencyKey(http.Header{"Idempotency-Key": {value, value}})
 		require.Error(t, err, "two header lines are an error")
+	})
+}
+
+// FuzzListQuery: a query is read as it is written or refused with the name of the parameter, and what is read is a text
+// and a time that the database takes.
+func FuzzListQuery(f *testing.F) {
+	for _, seed := range []string{"", "limit=1", "limit=0", "limit=1&limit=2", "status=", "status=%00", "status=%ff", "a;b", "%zz",
+		"created_after=2026-01-31T12:00:00Z", "created_after=2026-01-31t12:00:00.5%2b14:00", "created_before=0000-01-01T00:00:00Z",
+		"created_after=9999-12-31T23:59:59-23:59", "&&", "=", "limit", "Status=open", "customer_reference=%F0%9F%98%80"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		refused := func(err error) {
+			var p *problem
+			require.ErrorAs(t, err, &p)
+			require.Equal(t, codeInvalidRequest, p.code)
+			require.Len(t, p.errors, 1)
+			require.Empty(t, p.errors[0].Pointer)
+		}
+		names := []string{"status", "customer_reference", "created_after", "created_before"}
+		q, limit, err := listQuery(&http.Request{URL: &url.URL{RawQuery: query}}, names...)
+		if err != nil {
+			refused(err)
+			return
+		}
+		require.True(t, limit >= 1 && limit <= limitMax, limit)
+		for name, values := range q {
+			require.Contains(t, append(names, "limit"), name)
+			require.Len(t, values, 1)
+			require.NotEmpty(t, values[0])
+			require.True(t, utf8.ValidString(values[0]) && !strings.ContainsRune(values[0], 0))
+		}
+		after, before, err := interval(q)
+		if err != nil {
+			refused(err)
+			return
+		}
+		for name, at := range map[string]time.Time{"created_after": after, "created_before": before} {
+			require.Less(t, at.UTC().Year(), 10_001)
+			require.True(t, ids.Is(ids.Order, ids.Order+ids.Floor(at)))
+			require.True(t, q.Has(name) || at.IsZero())
+		}
 	})
 }
 
