@@ -13,7 +13,7 @@ const InvariantAuthorizationHasOneEnd = `-- name: InvariantAuthorizationHasOneEn
 SELECT concat_ws(' ', o.tenant_id, o.id)::text AS subject,
     concat('order is ', o.status, ', payment ', p.id, ' is ', p.status)::text AS detail
 FROM orders o
-FULL JOIN (SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE status = 'authorized') p ON p.tenant_id = o.tenant_id AND p.order_id = o.id
+FULL JOIN (SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE status = 'authorized') p ON p.tenant_id = o.tenant_id AND p.order_id = o.id
 WHERE (o.status = 'authorized') IS DISTINCT FROM (p.id IS NOT NULL)
 UNION ALL
 SELECT concat_ws(' ', p.tenant_id, p.id), concat('a capture or cancel works on it, and its key has ended')

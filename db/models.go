@@ -1038,6 +1038,7 @@ type Order struct {
 	AmountDisputedMinor int64
 	CapturedMinor       *int64
 	IntentsRetired      int32
+	Lasting             bool
 	ListedStatus        *OrderStatus
 	Status              OrderStatus
 	Version             int64
@@ -1060,6 +1061,7 @@ type Payment struct {
 	ManualCapture        bool
 	MustBeRefunded       bool
 	IntentSpent          bool
+	Lasting              bool
 	CaptureBefore        *time.Time
 	CapturingKey         *string
 	CapturingMinor       *int64

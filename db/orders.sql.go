@@ -14,7 +14,7 @@ import (
 const OrderAuthorize = `-- name: OrderAuthorize :one
 UPDATE orders SET status = 'authorized', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'open'
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id
 `
 
 type OrderAuthorizeParams struct {
@@ -41,6 +41,7 @@ func (q *Queries) OrderAuthorize(ctx context.Context, arg OrderAuthorizeParams) 
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.Lasting,
 		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
@@ -52,7 +53,7 @@ func (q *Queries) OrderAuthorize(ctx context.Context, arg OrderAuthorizeParams) 
 const OrderCancel = `-- name: OrderCancel :one
 UPDATE orders SET status = 'canceled', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status IN ('open', 'authorized')
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id
 `
 
 type OrderCancelParams struct {
@@ -79,6 +80,7 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.Lasting,
 		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
@@ -126,7 +128,7 @@ func (q *Queries) OrderCancelBegin(ctx context.Context, arg OrderCancelBeginPara
 }
 
 const OrderGet = `-- name: OrderGet :one
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2
 `
 
 type OrderGetParams struct {
@@ -152,6 +154,7 @@ func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, erro
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.Lasting,
 		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
@@ -194,7 +197,7 @@ func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error 
 }
 
 const OrderList = `-- name: OrderList :many
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id FROM orders
 WHERE tenant_id = $1 AND id >= $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -236,6 +239,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 			&i.AmountDisputedMinor,
 			&i.CapturedMinor,
 			&i.IntentsRetired,
+			&i.Lasting,
 			&i.ListedStatus,
 			&i.Status,
 			&i.Version,
@@ -252,7 +256,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 }
 
 const OrderListOfReference = `-- name: OrderListOfReference :many
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id FROM orders
 WHERE tenant_id = $1 AND customer_reference = $2::text
   AND ($3::text = '' OR status::text = $3) AND id >= $4 AND id < $5
 ORDER BY id DESC LIMIT $6
@@ -299,6 +303,7 @@ func (q *Queries) OrderListOfReference(ctx context.Context, arg OrderListOfRefer
 			&i.AmountDisputedMinor,
 			&i.CapturedMinor,
 			&i.IntentsRetired,
+			&i.Lasting,
 			&i.ListedStatus,
 			&i.Status,
 			&i.Version,
@@ -315,7 +320,7 @@ func (q *Queries) OrderListOfReference(ctx context.Context, arg OrderListOfRefer
 }
 
 const OrderListOfStatus = `-- name: OrderListOfStatus :many
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id FROM orders
 WHERE tenant_id = $1 AND listed_status = $2::order_status AND id >= $3 AND id < $4
 ORDER BY id DESC LIMIT $5
 `
@@ -359,6 +364,7 @@ func (q *Queries) OrderListOfStatus(ctx context.Context, arg OrderListOfStatusPa
 			&i.AmountDisputedMinor,
 			&i.CapturedMinor,
 			&i.IntentsRetired,
+			&i.Lasting,
 			&i.ListedStatus,
 			&i.Status,
 			&i.Version,
@@ -381,10 +387,10 @@ WITH scanned AS ( -- not materialized: what follows stops it early
     WHERE t.tenant_id = $1 AND t.id >= $5 AND t.id < $6
     ORDER BY t.id DESC LIMIT $3::integer
 )
-SELECT row.tenant_id, row.id, row.currency, row.items, row.customer_reference, row.metadata, row.checkout_id, row.canceling_key, row.created_at, row.amount_minor, row.amount_refunded_minor, row.amount_disputed_minor, row.captured_minor, row.intents_retired, row.listed_status, row.status, row.version, row.payment_id
+SELECT row.tenant_id, row.id, row.currency, row.items, row.customer_reference, row.metadata, row.checkout_id, row.canceling_key, row.created_at, row.amount_minor, row.amount_refunded_minor, row.amount_disputed_minor, row.captured_minor, row.intents_retired, row.lasting, row.listed_status, row.status, row.version, row.payment_id
 FROM scanned
 CROSS JOIN LATERAL ( -- one look-up by the whole key, also for a planner without statistics
-    SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders l WHERE l.tenant_id = $1 AND l.id = scanned.id OFFSET 0) row
+    SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id FROM orders l WHERE l.tenant_id = $1 AND l.id = scanned.id OFFSET 0) row
 WHERE scanned.status = $2::order_status OR scanned.place = $3::integer
 ORDER BY scanned.id DESC LIMIT $4
 `
@@ -431,6 +437,7 @@ func (q *Queries) OrderListScan(ctx context.Context, arg OrderListScanParams) ([
 			&i.AmountDisputedMinor,
 			&i.CapturedMinor,
 			&i.IntentsRetired,
+			&i.Lasting,
 			&i.ListedStatus,
 			&i.Status,
 			&i.Version,
@@ -447,7 +454,7 @@ func (q *Queries) OrderListScan(ctx context.Context, arg OrderListScanParams) ([
 }
 
 const OrderLock = `-- name: OrderLock :one
-SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type OrderLockParams struct {
@@ -473,6 +480,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.Lasting,
 		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
@@ -485,7 +493,7 @@ const OrderPay = `-- name: OrderPay :one
 UPDATE orders
 SET status = 'paid', version = version + 1, payment_id = $1, captured_minor = $2
 WHERE tenant_id = $3 AND id = $4 AND status IN ('open', 'authorized')
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id
 `
 
 type OrderPayParams struct {
@@ -520,6 +528,7 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.Lasting,
 		&i.ListedStatus,
 		&i.Status,
 		&i.Version,
@@ -531,7 +540,7 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 const OrderReopen = `-- name: OrderReopen :one
 UPDATE orders SET status = 'open', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'authorized'
-RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, listed_status, status, version, payment_id
+RETURNING tenant_id, id, currency, items, customer_reference, metadata, checkout_id, canceling_key, created_at, amount_minor, amount_refunded_minor, amount_disputed_minor, captured_minor, intents_retired, lasting, listed_status, status, version, payment_id
 `
 
 type OrderReopenParams struct {
@@ -558,6 +567,7 @@ func (q *Queries) OrderReopen(ctx context.Context, arg OrderReopenParams) (Order
 		&i.AmountDisputedMinor,
 		&i.CapturedMinor,
 		&i.IntentsRetired,
+		&i.Lasting,
 		&i.ListedStatus,
 		&i.Status,
 		&i.Version,

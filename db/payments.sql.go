@@ -20,7 +20,7 @@ WITH asked AS MATERIALIZED (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id
         LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.listed_status, o.status, o.version, o.payment_id,
+SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.lasting, o.listed_status, o.status, o.version, o.payment_id,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
@@ -78,6 +78,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]Order
 			&i.Order.AmountDisputedMinor,
 			&i.Order.CapturedMinor,
 			&i.Order.IntentsRetired,
+			&i.Order.Lasting,
 			&i.Order.ListedStatus,
 			&i.Order.Status,
 			&i.Order.Version,
@@ -241,7 +242,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -268,6 +269,7 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.Lasting,
 		&i.CaptureBefore,
 		&i.CapturingKey,
 		&i.CapturingMinor,
@@ -532,7 +534,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) ([
 
 const PaymentGet = `-- name: PaymentGet :one
 
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -560,6 +562,7 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.Lasting,
 		&i.CaptureBefore,
 		&i.CapturingKey,
 		&i.CapturingMinor,
@@ -802,7 +805,7 @@ func (q *Queries) PaymentIntentsBefore(ctx context.Context, arg PaymentIntentsBe
 }
 
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND id >= $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -845,6 +848,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.ManualCapture,
 			&i.MustBeRefunded,
 			&i.IntentSpent,
+			&i.Lasting,
 			&i.CaptureBefore,
 			&i.CapturingKey,
 			&i.CapturingMinor,
@@ -879,8 +883,8 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message
-FROM (SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments l WHERE l.tenant_id = $1 AND l.order_id = $2 OFFSET 0) p
+SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.lasting, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message
+FROM (SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments l WHERE l.tenant_id = $1 AND l.order_id = $2 OFFSET 0) p
 WHERE ($3::text = '' OR p.status::text = $3) AND p.id >= $4::text AND p.id < $5::text
 ORDER BY p.id DESC LIMIT $6
 `
@@ -928,6 +932,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.ManualCapture,
 			&i.MustBeRefunded,
 			&i.IntentSpent,
+			&i.Lasting,
 			&i.CaptureBefore,
 			&i.CapturingKey,
 			&i.CapturingMinor,
@@ -962,7 +967,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentListOfStatus = `-- name: PaymentListOfStatus :many
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND listed_status = $2::payment_status AND id >= $3 AND id < $4
 ORDER BY id DESC LIMIT $5
 `
@@ -1007,6 +1012,7 @@ func (q *Queries) PaymentListOfStatus(ctx context.Context, arg PaymentListOfStat
 			&i.ManualCapture,
 			&i.MustBeRefunded,
 			&i.IntentSpent,
+			&i.Lasting,
 			&i.CaptureBefore,
 			&i.CapturingKey,
 			&i.CapturingMinor,
@@ -1047,10 +1053,10 @@ WITH scanned AS ( -- not materialized: what follows stops it early
     WHERE t.tenant_id = $1 AND t.id >= $5 AND t.id < $6
     ORDER BY t.id DESC LIMIT $3::integer
 )
-SELECT row.tenant_id, row.id, row.order_id, row.idempotency_key, row.currency, row.payment_method, row.created_at, row.amount_minor, row.amount_refunding_minor, row.amount_refunded_minor, row.amount_disputed_minor, row.intent_number, row.manual_capture, row.must_be_refunded, row.intent_spent, row.capture_before, row.capturing_key, row.capturing_minor, row.captured_minor, row.create_sent_at, row.confirm_sent_at, row.intent_id, row.later_intent_id, row.create_request_id, row.updated_at, row.version, row.status, row.ended_id, row.listed_status, row.intent_closed, row.confirmable, row.confirm_request_id, row.charge_id, row.next_action, row.failure_code, row.failure_decline_code, row.failure_message
+SELECT row.tenant_id, row.id, row.order_id, row.idempotency_key, row.currency, row.payment_method, row.created_at, row.amount_minor, row.amount_refunding_minor, row.amount_refunded_minor, row.amount_disputed_minor, row.intent_number, row.manual_capture, row.must_be_refunded, row.intent_spent, row.lasting, row.capture_before, row.capturing_key, row.capturing_minor, row.captured_minor, row.create_sent_at, row.confirm_sent_at, row.intent_id, row.later_intent_id, row.create_request_id, row.updated_at, row.version, row.status, row.ended_id, row.listed_status, row.intent_closed, row.confirmable, row.confirm_request_id, row.charge_id, row.next_action, row.failure_code, row.failure_decline_code, row.failure_message
 FROM scanned
 CROSS JOIN LATERAL ( -- one look-up by the whole key, also for a planner without statistics
-    SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments l WHERE l.tenant_id = $1 AND l.id = scanned.id OFFSET 0) row
+    SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments l WHERE l.tenant_id = $1 AND l.id = scanned.id OFFSET 0) row
 WHERE scanned.status = $2::payment_status OR scanned.place = $3::integer
 ORDER BY scanned.id DESC LIMIT $4
 `
@@ -1097,6 +1103,7 @@ func (q *Queries) PaymentListScan(ctx context.Context, arg PaymentListScanParams
 			&i.ManualCapture,
 			&i.MustBeRefunded,
 			&i.IntentSpent,
+			&i.Lasting,
 			&i.CaptureBefore,
 			&i.CapturingKey,
 			&i.CapturingMinor,
@@ -1131,7 +1138,7 @@ func (q *Queries) PaymentListScan(ctx context.Context, arg PaymentListScanParams
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND ended_id IS NULL
 `
 
@@ -1160,6 +1167,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.Lasting,
 		&i.CaptureBefore,
 		&i.CapturingKey,
 		&i.CapturingMinor,
@@ -1187,7 +1195,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -1214,6 +1222,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.Lasting,
 		&i.CaptureBefore,
 		&i.CapturingKey,
 		&i.CapturingMinor,
@@ -1264,7 +1273,7 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
+SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY ended_id IS NULL DESC, id DESC LIMIT 1
 `
@@ -1295,6 +1304,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.Lasting,
 		&i.CaptureBefore,
 		&i.CapturingKey,
 		&i.CapturingMinor,
@@ -1325,7 +1335,7 @@ const PaymentOfIntentElsewhere = `-- name: PaymentOfIntentElsewhere :many
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.manual_capture, q.must_be_refunded, q.intent_spent, q.capture_before, q.capturing_key, q.capturing_minor, q.captured_minor, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.listed_status, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message
+    SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.manual_capture, q.must_be_refunded, q.intent_spent, q.lasting, q.capture_before, q.capturing_key, q.capturing_minor, q.captured_minor, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.listed_status, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.intent_id = $2
       AND (q.tenant_id, q.order_id) <> ($3::text, $4::text)
@@ -1389,7 +1399,7 @@ SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     capture_before = $9, captured_minor = $10, capturing_key = NULL,
     capturing_minor = NULL
 WHERE tenant_id = $11 AND id = $12 AND version = $13
-RETURNING tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message
+RETURNING tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message
 `
 
 type PaymentSettleParams struct {
@@ -1443,6 +1453,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.ManualCapture,
 		&i.MustBeRefunded,
 		&i.IntentSpent,
+		&i.Lasting,
 		&i.CaptureBefore,
 		&i.CapturingKey,
 		&i.CapturingMinor,
@@ -1470,7 +1481,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.listed_status, o.status, o.version, o.payment_id, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.lasting, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.lasting, o.listed_status, o.status, o.version, o.payment_id, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -1507,6 +1518,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.ManualCapture,
 		&i.Payment.MustBeRefunded,
 		&i.Payment.IntentSpent,
+		&i.Payment.Lasting,
 		&i.Payment.CaptureBefore,
 		&i.Payment.CapturingKey,
 		&i.Payment.CapturingMinor,
@@ -1543,6 +1555,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Order.AmountDisputedMinor,
 		&i.Order.CapturedMinor,
 		&i.Order.IntentsRetired,
+		&i.Order.Lasting,
 		&i.Order.ListedStatus,
 		&i.Order.Status,
 		&i.Order.Version,

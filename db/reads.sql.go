@@ -15,7 +15,7 @@ WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.tenant_id, a.id
     FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.listed_status, o.status, o.version, o.payment_id
+SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.lasting, o.listed_status, o.status, o.version, o.payment_id
 FROM asked
 JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.id
 `
@@ -57,6 +57,7 @@ func (q *Queries) OrdersRead(ctx context.Context, arg OrdersReadParams) ([]Order
 			&i.Order.AmountDisputedMinor,
 			&i.Order.CapturedMinor,
 			&i.Order.IntentsRetired,
+			&i.Order.Lasting,
 			&i.Order.ListedStatus,
 			&i.Order.Status,
 			&i.Order.Version,
@@ -77,7 +78,7 @@ WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.tenant_id, a.id
     FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message
+SELECT asked.ordinal::integer AS ordinal, p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.lasting, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message
 FROM asked
 JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.id
 `
@@ -118,6 +119,7 @@ func (q *Queries) PaymentsRead(ctx context.Context, arg PaymentsReadParams) ([]P
 			&i.Payment.ManualCapture,
 			&i.Payment.MustBeRefunded,
 			&i.Payment.IntentSpent,
+			&i.Payment.Lasting,
 			&i.Payment.CaptureBefore,
 			&i.Payment.CapturingKey,
 			&i.Payment.CapturingMinor,

@@ -446,7 +446,7 @@ func (q *Queries) ReconcileExtend(ctx context.Context, arg ReconcileExtendParams
 }
 
 const ReconcileOrders = `-- name: ReconcileOrders :many
-SELECT o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.listed_status, o.status, o.version, o.payment_id,
+SELECT o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.lasting, o.listed_status, o.status, o.version, o.payment_id,
     coalesce(o.canceling_key
         , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
            WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') -- part: checkouts
@@ -504,6 +504,7 @@ func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams
 			&i.Order.AmountDisputedMinor,
 			&i.Order.CapturedMinor,
 			&i.Order.IntentsRetired,
+			&i.Order.Lasting,
 			&i.Order.ListedStatus,
 			&i.Order.Status,
 			&i.Order.Version,
@@ -526,7 +527,7 @@ const ReconcilePaid = `-- name: ReconcilePaid :many
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.manual_capture, q.must_be_refunded, q.intent_spent, q.capture_before, q.capturing_key, q.capturing_minor, q.captured_minor, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.listed_status, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message
+    SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.manual_capture, q.must_be_refunded, q.intent_spent, q.lasting, q.capture_before, q.capturing_key, q.capturing_minor, q.captured_minor, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.listed_status, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.id < $2::text AND q.status = 'succeeded'
       AND (q.tenant_id, q.id) > ($3::text, $4::text)
@@ -585,7 +586,7 @@ func (q *Queries) ReconcilePaid(ctx context.Context, arg ReconcilePaidParams) ([
 }
 
 const ReconcilePayments = `-- name: ReconcilePayments :many
-SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS idle_seconds,
+SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.lasting, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS idle_seconds,
     EXISTS (
         SELECT FROM idempotency_keys k
         WHERE k.tenant_id = p.tenant_id AND k.key = coalesce(p.capturing_key, p.idempotency_key)
@@ -633,6 +634,7 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 			&i.Payment.ManualCapture,
 			&i.Payment.MustBeRefunded,
 			&i.Payment.IntentSpent,
+			&i.Payment.Lasting,
 			&i.Payment.CaptureBefore,
 			&i.Payment.CapturingKey,
 			&i.Payment.CapturingMinor,

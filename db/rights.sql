@@ -75,7 +75,7 @@ BEGIN
             ('outbox_leases',          'INSERT, UPDATE, DELETE'),
             ('event_feeds',            'INSERT, UPDATE'),
             -- What an order says is given once.
-            ('orders',                 'INSERT, UPDATE (status, version, payment_id, captured_minor, canceling_key, intents_retired, amount_refunded_minor, amount_disputed_minor)'),
+            ('orders',                 'INSERT, UPDATE (status, version, payment_id, captured_minor, canceling_key, intents_retired, lasting, amount_refunded_minor, amount_disputed_minor)'),
             ('payments',               'INSERT, UPDATE'),
             ('stripe_call_rows',       'INSERT, UPDATE'),
             ('intent_searches',        'INSERT, UPDATE'),

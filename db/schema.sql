@@ -662,9 +662,11 @@ CREATE TABLE orders (
     amount_disputed_minor bigint       NOT NULL DEFAULT 0,
     captured_minor        bigint,
     intents_retired       integer      NOT NULL DEFAULT 0,
+    lasting               boolean      NOT NULL DEFAULT false,
     listed_status         order_status GENERATED ALWAYS AS (
 CASE
-    WHEN status <> ALL (ARRAY['open'::order_status, 'paid'::order_status]) THEN status
+    WHEN (status <> ALL (ARRAY['open'::order_status, 'paid'::order_status])) OR status = 'open'::order_status
+        AND (lasting OR version > 1) THEN status
     ELSE NULL::order_status
 END) STORED,
     status                order_status NOT NULL DEFAULT 'open'::order_status,
@@ -724,6 +726,7 @@ CREATE TABLE payments (
     manual_capture         boolean        NOT NULL DEFAULT false,
     must_be_refunded       boolean        NOT NULL DEFAULT false,
     intent_spent           boolean        NOT NULL DEFAULT false,
+    lasting                boolean        NOT NULL DEFAULT false,
     capture_before         timestamptz,
     capturing_key          text           COLLATE "C",
     capturing_minor        bigint,
@@ -747,7 +750,8 @@ CASE
 END) STORED,
     listed_status          payment_status GENERATED ALWAYS AS (
 CASE
-    WHEN status <> ALL (ARRAY['processing'::payment_status, 'succeeded'::payment_status]) THEN status
+    WHEN (status <> ALL (ARRAY['processing'::payment_status, 'succeeded'::payment_status]))
+        OR status = 'processing'::payment_status AND lasting THEN status
     ELSE NULL::payment_status
 END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false,

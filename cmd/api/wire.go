@@ -38,6 +38,7 @@ const (
 	completeEvery = time.Minute
 	relayLease    = 10 * time.Second // How long a crashed process's events wait, unless a claim waits for less.
 	reapEvery     = time.Minute
+	markEvery     = time.Minute // How much more lists of what is open or processing may have to look at.
 	resealEvery   = time.Minute
 	noteUsesEvery = time.Minute // It is woken when there is something to note.
 
@@ -170,6 +171,7 @@ func (s *service) wirePayments() {
 	}).Traced(s.tracer)
 	s.loops = append(s.loops,
 		loop{name: "reconciler", every: reconcileEvery, runOnce: reconciler.RunOnce},
+		loop{name: "lists", every: markEvery, runOnce: s.payments.MarkLasting},
 		loop{name: "gauges", every: measureEvery, runOnce: reconciler.Measure},
 		loop{name: "vitals", every: measureEvery, runOnce: newVitals(s.pool, s.metrics).RunOnce},
 	)

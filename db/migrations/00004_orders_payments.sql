@@ -24,10 +24,13 @@ CREATE TABLE orders (
     captured_minor        bigint,
     -- No new payment uses one of the order's first so many PaymentIntents: they are closed, or being canceled.
     intents_retired       integer      NOT NULL DEFAULT 0,
-    -- The status, unless it is one that every order has on its way: open, then paid. As payments.ended_id it does not
-    -- change when an order is paid, so that update stays heap-only, and its index has no entry of such an order.
+    -- It was open for a while (payments.MarkLasting), and is found by an index from then on (ADR 61).
+    lasting               boolean      NOT NULL DEFAULT false,
+    -- The status, unless it is one that every order has on its way: open, for less than a while, then paid. As
+    -- payments.ended_id it does not change when such an order is paid, so that update stays heap-only, and its index has
+    -- no entry of it. An order that is open again has a later version.
     listed_status         order_status GENERATED ALWAYS AS (
-        CASE WHEN status NOT IN ('open', 'paid') THEN status END) STORED,
+        CASE WHEN status NOT IN ('open', 'paid') OR status = 'open' AND (lasting OR version > 1) THEN status END) STORED,
     status                order_status NOT NULL DEFAULT 'open',
     version               bigint       NOT NULL DEFAULT 1,
     payment_id            text COLLATE "C", -- the payment that succeeded
@@ -101,6 +104,7 @@ CREATE TABLE payments (
     -- The intent was paid and pays nothing: others have given all of it back, or had changed its amount. A bank may
     -- return to it what was given back.
     intent_spent           boolean        NOT NULL DEFAULT false,
+    lasting                boolean        NOT NULL DEFAULT false, -- it was processing for a while, as orders.lasting
     capture_before         timestamptz, -- when the authorization expires, as Stripe says
     -- The key of the capture or cancel that works on the authorization: no other begins before it has ended. And how much
     -- that capture takes; null of a cancel.
@@ -132,7 +136,7 @@ CREATE TABLE payments (
         CASE WHEN status IN ('failed', 'canceled') THEN id END) STORED,
     -- The status, unless it is one of a payment that succeeds at once. Null until then and after, as ended_id.
     listed_status          payment_status GENERATED ALWAYS AS (
-        CASE WHEN status NOT IN ('processing', 'succeeded') THEN status END) STORED,
+        CASE WHEN status NOT IN ('processing', 'succeeded') OR status = 'processing' AND lasting THEN status END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false, -- the next payment makes a new one
     -- Whether the PaymentIntent of a payment that has ended without success can still be paid, as far as is known here,
     -- or may hold money again, or that of an authorized one may be captured or canceled at Stripe, or expire. The

@@ -32,6 +32,9 @@ CREATE INDEX discrepancies_open ON discrepancies (seen_at) WHERE resolved_at IS 
 -- A reconciliation window records how far Stripe's lists have been read. It is also the lease by which several
 -- processes share the work. A restored database has an old covered_through, so the reconciler reads the lost interval
 -- again. The reconciler inserts and updates windows. Nothing deletes one.
+--
+-- The window "lasting" is not of a list of Stripe's: what was created before its end and is still open or processing is
+-- marked as lasting. Package payments writes it, with the marks.
 CREATE TABLE reconciliation_windows (
     name            text PRIMARY KEY,
     covered_through timestamptz,          -- null: never read to the end

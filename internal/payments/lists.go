@@ -27,9 +27,9 @@ type Filter struct {
 	CreatedBefore     time.Time // exclusive
 }
 
-// Most orders are open and then paid, and most payments are processing and then succeed. An index that has these
-// statuses would cost every payment a new entry in each index of two tables, so the index has the others only
-// (listed_status). A list of one of these goes along the primary key instead, a part at a time, and ends its page early
+// Most orders end as paid and most payments as succeeded. An index that has these would cost every payment a new entry in
+// each index of two tables, so the index has the others only (listed_status), and of what is open or processing that
+// which lasts (MarkLasting). The rest of a list goes along the primary key, a part at a time, and ends its page early
 // rather than read on.
 const (
 	scanRows = 1000     // in one statement, some milliseconds
@@ -43,11 +43,15 @@ const (
 	ordersBytesMax = 1 << 20
 )
 
-// span is a range of ids: from the first, to before the second.
-type span struct{ from, before string }
+// span is a range of ids: from the first, to before the second. What has the status of the list is in the index if its id
+// is less than the third.
+type span struct{ from, before, indexed string }
+
+// last is greater than every id.
+var last = strings.Repeat("~", 8)
 
 func (f Filter) span(kind, after string) span {
-	s := span{before: strings.Repeat("~", 8)} // greater than every id
+	s := span{before: last, indexed: last}
 	if !f.CreatedAfter.IsZero() {
 		s.from = kind + ids.Floor(wholeMilliseconds(f.CreatedAfter))
 	}
@@ -66,6 +70,12 @@ func wholeMilliseconds(t time.Time) time.Time {
 		return whole.Add(time.Millisecond)
 	}
 	return t
+}
+
+// unindexed is the part of the span that no index has, if there is one.
+func (s span) unindexed() (span, bool) {
+	s.from = max(s.from, s.indexed)
+	return s, s.from < s.before
 }
 
 // part is what one statement returned.
@@ -105,9 +115,13 @@ func indexed[R any](rows []R, n int32, id func(R) string) part[R] {
 	return p
 }
 
-// scannedPart is a part of a scan: the rows that match, and perhaps the last that was looked at.
-func scannedPart[R any](found []R, id func(R) string, matches func(R) bool) part[R] {
+// scannedPart is a part of a scan: the rows that match, and perhaps the last that was looked at. After it comes what the
+// index has.
+func scannedPart[R any](found []R, s span, id func(R) string, matches func(R) bool) part[R] {
 	p := part[R]{scanned: scanRows}
+	if len(found) == 0 && s.from < s.indexed {
+		p.next = s.indexed
+	}
 	for _, row := range found {
 		if matches(row) {
 			p.rows = append(p.rows, row)
@@ -154,7 +168,18 @@ func (s *Service) ListOrders(ctx context.Context, tenantID string, f Filter, aft
 		}
 		return bytes > ordersBytesMax
 	}
-	return list(limit, f.span(ids.Order, after), read, full, orderOf)
+	in := f.span(ids.Order, after)
+	switch f.Status {
+	case string(db.OrderStatusOpen):
+		marked, err := s.markedUntil(ctx)
+		if err != nil {
+			return nil, false, fmt.Errorf("list orders: %w", err)
+		}
+		in.indexed = ids.Order + marked
+	case string(db.OrderStatusPaid):
+		in.indexed = ""
+	}
+	return list(limit, in, read, full, orderOf)
 }
 
 func (s *Service) ordersOf(ctx context.Context, tenantID string, f Filter, in span, n int32) (part[db.Order], error) {
@@ -162,6 +187,7 @@ func (s *Service) ordersOf(ctx context.Context, tenantID string, f Filter, in sp
 		rows []db.Order
 		err  error
 	)
+	young, scans := in.unindexed()
 	switch status := db.OrderStatus(f.Status); {
 	case f.CustomerReference != "":
 		rows, err = s.pool.OrderListOfReference(ctx, db.OrderListOfReferenceParams{
@@ -172,11 +198,11 @@ func (s *Service) ordersOf(ctx context.Context, tenantID string, f Filter, in sp
 		rows, err = s.pool.OrderList(ctx, db.OrderListParams{
 			TenantID: tenantID, FromID: in.from, Before: in.before, LimitRows: n,
 		})
-	case status == db.OrderStatusOpen || status == db.OrderStatusPaid:
+	case scans:
 		found, err := s.pool.OrderListScan(ctx, db.OrderListScanParams{
-			TenantID: tenantID, Status: status, ScanRows: scanRows, FromID: in.from, Before: in.before, LimitRows: n,
+			TenantID: tenantID, Status: status, ScanRows: scanRows, FromID: young.from, Before: young.before, LimitRows: n,
 		})
-		return scannedPart(found, orderID, func(r db.Order) bool { return r.Status == status }), err
+		return scannedPart(found, in, orderID, func(r db.Order) bool { return r.Status == status }), err
 	default:
 		rows, err = s.pool.OrderListOfStatus(ctx, db.OrderListOfStatusParams{
 			TenantID: tenantID, Status: status, FromID: in.from, Before: in.before, LimitRows: n,
@@ -210,7 +236,18 @@ func (s *Service) ListPayments(ctx context.Context, tenantID string, f Filter, a
 		}
 		return p, nil
 	}
-	return list(limit, f.span(ids.Payment, after), read, func([]db.Payment) bool { return false }, PaymentOf)
+	in := f.span(ids.Payment, after)
+	switch f.Status {
+	case string(db.PaymentStatusProcessing):
+		marked, err := s.markedUntil(ctx)
+		if err != nil {
+			return nil, false, fmt.Errorf("list payments: %w", err)
+		}
+		in.indexed = ids.Payment + marked
+	case string(db.PaymentStatusSucceeded):
+		in.indexed = ""
+	}
+	return list(limit, in, read, func([]db.Payment) bool { return false }, PaymentOf)
 }
 
 func (s *Service) paymentsOf(ctx context.Context, tenantID string, f Filter, in span, n int32) (
@@ -220,6 +257,7 @@ func (s *Service) paymentsOf(ctx context.Context, tenantID string, f Filter, in 
 		rows []db.Payment
 		err  error
 	)
+	young, scans := in.unindexed()
 	switch status := db.PaymentStatus(f.Status); {
 	case f.OrderID != "":
 		rows, err = s.pool.PaymentListOfOrder(ctx, db.PaymentListOfOrderParams{
@@ -229,11 +267,11 @@ func (s *Service) paymentsOf(ctx context.Context, tenantID string, f Filter, in 
 		rows, err = s.pool.PaymentList(ctx, db.PaymentListParams{
 			TenantID: tenantID, FromID: in.from, Before: in.before, LimitRows: n,
 		})
-	case status == db.PaymentStatusProcessing || status == db.PaymentStatusSucceeded:
+	case scans:
 		found, err := s.pool.PaymentListScan(ctx, db.PaymentListScanParams{
-			TenantID: tenantID, Status: status, ScanRows: scanRows, FromID: in.from, Before: in.before, LimitRows: n,
+			TenantID: tenantID, Status: status, ScanRows: scanRows, FromID: young.from, Before: young.before, LimitRows: n,
 		})
-		return scannedPart(found, paymentID, func(r db.Payment) bool { return r.Status == status }), err
+		return scannedPart(found, in, paymentID, func(r db.Payment) bool { return r.Status == status }), err
 	default:
 		rows, err = s.pool.PaymentListOfStatus(ctx, db.PaymentListOfStatusParams{
 			TenantID: tenantID, Status: status, FromID: in.from, Before: in.before, LimitRows: n,

@@ -55,7 +55,7 @@ func TestListsReadUntilThePageIsFull(t *testing.T) {
 	show := func(s string) string { return s }
 	read := func(limit int, full func([]string) bool, parts ...part[string]) (page []string, more bool, asked []string) {
 		t.Helper()
-		page, more, err := list(limit, span{"a", "z"}, func(s span, n int32) (part[string], error) {
+		page, more, err := list(limit, span{from: "a", before: "z"}, func(s span, n int32) (part[string], error) {
 			require.Equal(t, "a", s.from)
 			require.Positive(t, n)
 			asked = append(asked, s.before)
@@ -109,8 +109,32 @@ func TestPartsOfAList(t *testing.T) {
 	require.Equal(t, part[string]{rows: []string{"a"}}, indexed([]string{"a"}, 2, id))
 	short := func(s string) bool { return len(s) == 1 }
 	require.Equal(t, part[string]{rows: []string{"c"}, next: "bb", scanned: scanRows},
-		scannedPart([]string{"c", "bb"}, id, short))
+		scannedPart([]string{"c", "bb"}, span{}, id, short))
 	require.Equal(t, part[string]{rows: []string{"c"}, next: "c", scanned: scanRows},
-		scannedPart([]string{"c"}, id, short))
-	require.Equal(t, part[string]{scanned: scanRows}, scannedPart(nil, id, short), "no more")
+		scannedPart([]string{"c"}, span{from: "a", indexed: "b"}, id, short))
+	require.Equal(t, part[string]{scanned: scanRows}, scannedPart(nil, span{}, id, short), "no more")
+	require.Equal(t, part[string]{scanned: scanRows}, scannedPart(nil, span{from: "b", indexed: "b"}, id, short))
+	require.Equal(t, part[string]{scanned: scanRows, next: "b"},
+		scannedPart(nil, span{from: "a", indexed: "b"}, id, short), "what the index has follows")
+}
+
+// TestWhatNoIndexHas: of a status that the index has in part, what is younger is scanned; of the others all, or nothing.
+func TestWhatNoIndexHas(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in, want span
+		scans    bool
+	}{
+		"all":            {span{"a", "z", ""}, span{"a", "z", ""}, true},
+		"nothing":        {span{"a", "z", last}, span{last, "z", last}, false},
+		"what is young":  {span{"a", "z", "m"}, span{"m", "z", "m"}, true},
+		"all are young":  {span{"n", "z", "m"}, span{"n", "z", "m"}, true},
+		"none is young":  {span{"a", "m", "m"}, span{"m", "m", "m"}, false},
+		"all are old":    {span{"a", "c", "m"}, span{"m", "c", "m"}, false},
+		"an empty range": {span{"z", "n", "m"}, span{"z", "n", "m"}, false},
+	} {
+		young, scans := c.in.unindexed()
+		require.Equal(t, c.want, young, name)
+		require.Equal(t, c.scans, scans, name)
+	}
 }

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"testing"
+	"time"
 
 	"example.com/payonce/db"
 )
@@ -191,5 +192,94 @@ func TestQueriesOfLists(t *testing.T) {
 			TenantID: tenant, OrderID: "first", BeforeAt: at("-8h"), BeforeID: "r2", LimitRows: 9,
 		}, want: `
 			row ID=r1`},
+	})
+}
+
+const lastingRows = `
+	orders
+	  id  version  status    lasting
+	  o1  1        open      false
+	  o2  1        open      false
+	  o3  1        open      true
+	  o4  2        canceled  false
+	  o5  1        open      false
+	  o6  1        open      false
+
+	payments
+	  id  order_id  status           lasting  intent_id
+	  p1  o1        processing       false    pi_1
+	  p2  o2        processing       false    pi_2
+	  p3  o3        processing       true     pi_3
+	  p4  o4        requires_action  false    pi_4
+	  p5  o5        processing       false    pi_5
+	  p6  o6        processing       false    pi_6
+
+	reconciliation_windows
+	  name     covered_through
+	  recent   -9h
+	  lasting  -2h
+`
+
+func TestQueriesOfWhatLasts(t *testing.T) {
+	t.Parallel()
+	orders := func(from string) any {
+		return db.OrdersMarkLastingParams{FromID: from, UntilID: "o6", LimitRows: 9}
+	}
+	payments := func(from string) any {
+		return db.PaymentsMarkLastingParams{FromID: from, UntilID: "p6", LimitRows: 9}
+	}
+	checkQueries(t, lastingRows, []queryCase{
+		{rule: "ReadsItsWindow", query: q.ListsMarkedUntil, want: `
+			row -2h`},
+		{rule: "InsertsOnce", query: q.ListsWindowInsert, want: ``},
+		{rule: "InsertsTheFirst", query: q.ListsWindowInsert,
+			first: "DELETE FROM reconciliation_windows WHERE name = 'lasting'", want: `
+			inserts reconciliation_windows/lasting: leased_until=-infinity next_at=-infinity`},
+		{rule: "LocksItsWindow", query: q.ListsWindowLock, with: -5 * time.Hour, want: `
+			row FromAt=-2h UntilAt=now+5h
+			locks reconciliation_windows/lasting`},
+		{rule: "LeavesWhatIsLocked", query: q.ListsWindowLock, with: -5 * time.Hour,
+			locked: "reconciliation_windows/lasting", want: `
+			no row`},
+		{rule: "CoversItsWindow", query: q.ListsWindowCover, with: at("-1h"), want: `
+			changes reconciliation_windows/lasting: covered_through=-1h`},
+		{rule: "MarksWhatIsOpenInARange", query: q.OrdersMarkLasting, each: "o1 o2 o6", with: orders, want: `
+			o1: returns 6
+			o1: changes orders/o1: lasting=true
+			o1: changes orders/o2: lasting=true
+			o1: changes orders/o5: lasting=true
+			o1: changes orders/twin/o1: lasting=true
+			o1: changes orders/twin/o2: lasting=true
+			o1: changes orders/twin/o3: lasting=true
+			o2: returns 4
+			o2: changes orders/o2: lasting=true
+			o2: changes orders/o5: lasting=true
+			o2: changes orders/twin/o2: lasting=true
+			o2: changes orders/twin/o3: lasting=true
+			o6: returns 0`},
+		{rule: "MarksSoMany", query: q.OrdersMarkLasting,
+			with: db.OrdersMarkLastingParams{UntilID: "z", LimitRows: 2}, want: `
+			returns 2
+			changes orders/twin/o1: lasting=true
+			changes orders/twin/o2: lasting=true`},
+		{rule: "MarksWhatIsProcessingInARange", query: q.PaymentsMarkLasting, each: "p1 p2 p6", with: payments, want: `
+			p1: returns 6
+			p1: changes payments/p1: lasting=true
+			p1: changes payments/p2: lasting=true
+			p1: changes payments/p5: lasting=true
+			p1: changes payments/twin/p1: lasting=true
+			p1: changes payments/twin/p2: lasting=true
+			p1: changes payments/twin/p3: lasting=true
+			p2: returns 4
+			p2: changes payments/p2: lasting=true
+			p2: changes payments/p5: lasting=true
+			p2: changes payments/twin/p2: lasting=true
+			p2: changes payments/twin/p3: lasting=true
+			p6: returns 0`},
+		{rule: "MarksSoMany", query: q.PaymentsMarkLasting,
+			with: db.PaymentsMarkLastingParams{UntilID: "z", LimitRows: 2}, want: `
+			returns 2
+			changes payments/twin/p1: lasting=true
+			changes payments/twin/p2: lasting=true`},
 	})
 }
