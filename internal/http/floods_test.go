@@ -92,6 +92,28 @@ func TestOneWaiterPollsForAKey(t *testing.T) {
 	require.Len(t, ws.tenants, 2)
 }
 
+// TestThoseThatHaveWaitedLookTogether, and the others do not.
+func TestThoseThatHaveWaitedLookTogether(t *testing.T) {
+	t.Parallel()
+	looks := map[time.Time]bool{}
+	now := time.Now()
+	for i := range 49 {
+		at := now.Truncate(lookTogether).Add(time.Duration(i) * time.Millisecond)
+		pause := untilLook(at, objectPauseMax)
+		require.Greater(t, pause, objectPauseMax)
+		require.LessOrEqual(t, pause, objectPauseMax+lookTogether)
+		looks[at.Add(pause)] = true
+	}
+	require.Len(t, looks, 1)
+	for range 100 {
+		pause := untilLook(now, keyPauseMax)
+		require.GreaterOrEqual(t, pause, keyPauseMax)
+		require.LessOrEqual(t, pause, keyPauseMax*5/4)
+		looks[now.Add(pause)] = true
+	}
+	require.Greater(t, len(looks), 50)
+}
+
 // TestUnsignedBodiesAreReadOnlyIfTheirSignatureCouldBeOfNow: and whatever was read of one that is refused is given back
 // to the sum.
 func TestUnsignedBodiesAreReadOnlyIfTheirSignatureCouldBeOfNow(t *testing.T) {

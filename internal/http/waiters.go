@@ -21,6 +21,9 @@ const (
 const (
 	keyPauseMax    = 250 * time.Millisecond
 	objectPauseMax = 600 * time.Millisecond
+	// Those that have waited for long look together, so that their look-ups share statements. A server that has nothing
+	// else to do would get one for each.
+	lookTogether = 50 * time.Millisecond
 )
 
 // waiters are the requests that wait until the first request with their key has finished, or until an object is final.
@@ -136,7 +139,7 @@ func (ws *waiters[Found]) wait(
 	}
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, ws.pauseMax) {
 		select {
-		case <-time.After(pause + time.Duration(rand.Int64N(int64(pause/4)+1))):
+		case <-time.After(untilLook(time.Now(), pause)):
 		case <-timer.C:
 			return nil, false
 		case <-ctx.Done():
@@ -153,6 +156,15 @@ func (ws *waiters[Found]) wait(
 			return nil, true
 		}
 	}
+}
+
+// untilLook is how long a pause lasts: a little longer than asked for, so that few end at the same time, and a long one
+// until the next look of all.
+func untilLook(now time.Time, pause time.Duration) time.Duration {
+	if pause < objectPauseMax {
+		return pause + time.Duration(rand.Int64N(int64(pause/4)+1))
+	}
+	return now.Add(pause).Truncate(lookTogether).Add(lookTogether).Sub(now)
 }
 
 // waitFor waits until the first request with a key has finished, and reports whether the caller should go on: with what
