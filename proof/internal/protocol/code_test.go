@@ -36,6 +36,8 @@ var notModelled = map[string]string{
 	"checkout_recorded":   "a checkout", "order_created": "a checkout", "stock_reserved": "a checkout",
 	"payment_refused": "a checkout", "payment_made": "a checkout", "refund_due": "a checkout",
 	"refund_begun": "a checkout", "refund_owed": "a checkout", "release_due": "a checkout", "cancel_due": "a checkout",
+	"payment_authorized": "a checkout", "capture_refused": "a checkout", "payment_release_due": "a checkout",
+	"payment_release_begun": "a checkout", "payment_refund_begun": "a checkout", "payment_refund_owed": "a checkout",
 
 	payments.CreateOrder: "it has one phase, and the order of the model exists",
 	"operator_refund":    "a repair that an operator asks for",
