@@ -26,7 +26,7 @@ import (
 //	POST   /repair {"key":"","forward":true}     Stripe's clean-up after a frozen 500
 //	POST   /authenticate/{intent} {"outcome":"success"|"fail"}
 //	POST   /browser {"client_secret":"","payment_method":"pm_card_visa"}   Stripe.js pays
-//	POST   /dashboard/{intent}/capture {"amount":0}   somebody captures, all of it or a part
+//	POST   /dashboard/{intent}/capture {"amount":0}   a person captures, all of it or a part
 //	POST   /dashboard/{intent}/cancel {"reason":""}
 //	POST   /authorizations/{intent}/lapse {"code":""}   the network drops the hold; Stripe does not know yet
 //	POST   /refunds/{id}/fail {"reason":""}

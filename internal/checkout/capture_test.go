@@ -282,7 +282,7 @@ func TestManualCheckout_CanceledByTheCustomer(t *testing.T) {
 			s.requireWhole()
 		})
 
-		// The cancel has begun when the customer passes. Whoever is faster at Stripe, both agree.
+		// The cancel has begun when the customer passes. Whichever is executed first at Stripe, both agree.
 		t.Run(name+"WhileTheyPass", func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, world.LocalOptions{})

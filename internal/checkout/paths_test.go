@@ -137,7 +137,7 @@ func (p *path) customer(r *rapid.T) {
 	}
 }
 
-// dashboard is somebody at Stripe who captures or cancels what is reserved, or a network that drops it.
+// dashboard is a person at Stripe who captures or cancels what is reserved, or a network that drops it.
 func (p *path) dashboard(r *rapid.T) {
 	intent := p.text(`SELECT intent_id FROM payments WHERE tenant_id = $1 AND status = 'authorized' ORDER BY id LIMIT 1`)
 	if intent == "" {

@@ -17,7 +17,7 @@ import (
 
 // This file is how an authorization begins and ends. A payment with manual capture is answered when its money is
 // reserved. From then on nothing here works on it: a request captures or cancels it (capture.go, cancel.go), and others
-// may capture or cancel it at Stripe, or let it expire. Whoever it was, endAuthorization records the end, from what
+// may capture or cancel it at Stripe, or let it expire. In each case endAuthorization records the end, from what
 // Stripe shows of the intent. A capture or cancel of ours that is in progress records it itself.
 
 // authorizationDays is how long an authorization lasts at most networks, for a charge that does not say it
@@ -141,8 +141,8 @@ func LockAuthorized(ctx context.Context, q *db.Queries, tenantID, orderID, id st
 // errCapturedOtherwise says that Stripe shows more captured, or in another currency, than the payment authorized.
 var errCapturedOtherwise = errors.New("what was captured is not of the payment's authorization")
 
-// endAuthorization records how the authorization of a payment has ended, if Stripe shows it ended: captured by whoever
-// did, or released. The caller holds the locks of LockAuthorized.
+// endAuthorization records how the authorization of a payment has ended, if Stripe shows it ended:
+// captured, by this service or at Stripe, or released. The caller holds the locks of LockAuthorized.
 func endAuthorization(
 	ctx context.Context, q *db.Queries, p db.Payment, order db.Order, i stripe.Intent,
 ) (db.Payment, error) {

@@ -151,8 +151,8 @@ func CaptureCall(p db.Payment, key string) calls.Call {
 // CaptureEnding is what happens when a capture ends, as Ending is for a payment.
 type CaptureEnding interface {
 	// FinishCapture records how a capture ended, under the fence, and returns the answer to the key; none: the operation
-	// continues at the recovery point it is at now. out has the intent as Stripe shows it: captured by whoever did,
-	// canceled or, if the capture was refused, still waiting for one.
+	// continues at the recovery point it is at now. out has the intent as Stripe shows it: captured, by
+	// this capture or at Stripe, canceled or, if the capture was refused, still waiting for one.
 	FinishCapture(ctx context.Context, c *idempotency.Claim, p db.Payment, call calls.Call, out stripe.Outcome) (
 		idempotency.Answer, error)
 	// PendingCapture is the answer while the capture has not ended.

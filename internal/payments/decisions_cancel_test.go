@@ -460,7 +460,7 @@ func TestCancelThatBecomesAuthorized(t *testing.T) {
 		s.requirePlayed()
 	})
 
-	// The cancel is at Stripe, while the payment is authorized. Nobody else works on it.
+	// The cancel is at Stripe, while the payment is authorized. No other process works on it.
 	for name, c := range map[string]struct {
 		response     []response
 		answer, want string

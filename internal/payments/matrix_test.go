@@ -324,10 +324,10 @@ func authorizationEnds() []operation {
 		},
 		outcomes: append([]outcome{
 			{name: "success", means: "Stripe executes the call", final: http.StatusOK, told: true, ends: "captured"},
-			{name: "captured elsewhere", means: "somebody has captured 300 of 1000 in the dashboard",
+			{name: "captured elsewhere", means: "300 of 1000 were captured in the dashboard",
 				final: http.StatusConflict, problem: "payment-not-capturable", told: true, ends: "captured",
 				before: func(c *cell) { require.NoError(c, c.w.Sim.CaptureInDashboard(intent(c), 300)) }},
-			{name: "canceled elsewhere", means: "somebody has canceled it in the dashboard",
+			{name: "canceled elsewhere", means: "it was canceled in the dashboard",
 				final: http.StatusPaymentRequired, problem: "payment-failed", told: true, ends: "released",
 				before: func(c *cell) { require.NoError(c, c.w.Sim.CancelInDashboard(intent(c), "")) }},
 			{name: "lapsed", means: "the network has dropped the authorization; the intent is canceled first",
@@ -349,7 +349,7 @@ func authorizationEnds() []operation {
 		},
 		outcomes: append([]outcome{
 			{name: "success", means: "Stripe executes the call", final: http.StatusOK, told: true, ends: "released"},
-			{name: "captured elsewhere", means: "somebody has captured 300 of 1000 in the dashboard",
+			{name: "captured elsewhere", means: "300 of 1000 were captured in the dashboard",
 				final: http.StatusConflict, problem: "payment-not-cancelable", told: true, ends: "captured",
 				before: func(c *cell) { require.NoError(c, c.w.Sim.CaptureInDashboard(intent(c), 300)) }},
 		}, ending("released", failures(http.StatusOK, outcome{final: http.StatusOK, effects: 1, acts: (*cell).aDayAndAHalf}))...),

@@ -61,7 +61,7 @@ func (s *Client) isRelease(
 	case r.Amount != released, len(r.Metadata) > 0, r.Reason != "", r.Status != stripego.RefundStatusSucceeded:
 		return false, nil
 	}
-	// Somebody may have given back as much as was released. The movement of the balance tells the two apart, if the key
+	// A real refund may be of as much as was released. The movement of the balance tells the two apart, if the key
 	// may read it.
 	var category stripego.BalanceTransactionReportingCategory
 	err := s.get(ctx, tenantID, OpListRefunds, func(p stripego.Params) error {

@@ -84,7 +84,7 @@ func (b *gatewayBench) givenBack(intent string) (of, listed []int64, minor int64
 	return of, listed, i.RefundedMinor
 }
 
-// TestReleases: what Stripe releases of an authorization is no refund, in both of its regimes, and what somebody gives
+// TestReleases: what Stripe releases of an authorization is no refund, in both of its regimes, and what a person gives
 // back is one, also if it is as much as what was released.
 func TestReleases(t *testing.T) {
 	t.Parallel()
@@ -139,7 +139,7 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// A refund that names a reason or has metadata was made by somebody, and one that is not the oldest of its charge is no
+// A refund that names a reason or has metadata was made by a person, and one that is not the oldest of its charge is no
 // release.
 func TestRefundWithAReasonIsNoRelease(t *testing.T) {
 	b, url := setupReleases(t, stripesim.RegimeBasil, true)

@@ -193,8 +193,8 @@ func (c *client) refund(ctx context.Context, tenant int, name, payment string, a
 	c.until(ctx, q, c.tries())
 }
 
-// reserve authorizes a payment and then captures all of it or a part, or releases it, or two of these at once; or somebody
-// at the dashboard does, or nobody, and it stays authorized.
+// reserve authorizes a payment and then captures all of it or a part, or releases it, or two of these at once; or a
+// person at the dashboard does, or it stays authorized.
 func (c *client) reserve(ctx context.Context, tenant int, name string) {
 	order, amount := c.order(ctx, tenant, name)
 	if order == "" {
