@@ -50,9 +50,7 @@ func (s *Service) settleAuthorized(
 		case shown.Status != stripe.IntentRequiresCapture:
 			return s.SettleOrWait(ctx, c, r, shown, "the intent is "+string(shown.Status))
 		}
-		if shown.CaptureBefore.IsZero() {
-			shown.CaptureBefore = captureBeforeOf(shown)
-		}
+		shown.CaptureBefore = captureBeforeOf(shown)
 		out.Intent = shown
 	}
 	return r.ending.Finish(ctx, c, r, Settlement{
@@ -100,29 +98,28 @@ func (s paymentAnswer) finishAuthorized(
 // Advanced moves an order as its payment has just moved, which was authorized, captured or released, and appends the
 // events of both, in the transaction that has moved the payment and locked the order.
 func Advanced(ctx context.Context, q *db.Queries, p db.Payment, order db.Order) error {
-	var err error
-	events := []outbox.Event{PaymentEvent("payment."+string(p.Status), p)}
-	kind := ""
-	switch {
-	case p.Status == db.PaymentStatusAuthorized:
+	var (
+		kind  string
+		moved db.Order
+		err   error
+	)
+	switch p.Status {
+	case db.PaymentStatusAuthorized:
 		kind = "order.authorized"
-		order, err = q.OrderAuthorize(ctx, db.OrderAuthorizeParams{TenantID: order.TenantID, ID: order.ID})
-	case p.Status == db.PaymentStatusSucceeded:
+		moved, err = q.OrderAuthorize(ctx, db.OrderAuthorizeParams{TenantID: order.TenantID, ID: order.ID})
+	case db.PaymentStatusSucceeded:
 		kind = "order.paid"
-		order, err = q.OrderPay(ctx, db.OrderPayParams{
+		moved, err = q.OrderPay(ctx, db.OrderPayParams{
 			TenantID: order.TenantID, ID: order.ID, PaymentID: &p.ID, CapturedMinor: p.CapturedMinor,
 		})
-	case order.Status == db.OrderStatusAuthorized:
+	default:
 		kind = "order.reopened"
-		order, err = q.OrderReopen(ctx, db.OrderReopenParams{TenantID: order.TenantID, ID: order.ID})
+		moved, err = q.OrderReopen(ctx, db.OrderReopenParams{TenantID: order.TenantID, ID: order.ID})
 	}
 	if err != nil {
 		return fmt.Errorf("move order %s with its payment: %w", order.ID, err)
 	}
-	if kind != "" {
-		events = append(events, OrderEvent(kind, order))
-	}
-	return outbox.Append(ctx, q, events...)
+	return outbox.Append(ctx, q, PaymentEvent("payment."+string(p.Status), p), OrderEvent(kind, moved))
 }
 
 // LockAuthorized locks a payment and its order, in the order used everywhere.
