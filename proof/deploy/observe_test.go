@@ -45,7 +45,7 @@ func TestObserve(t *testing.T) {
 	o.play("callers, rows and a database", o.forgedWebhooks(), o.forgedMessages(), o.reusedKeys(), o.retryStorm(), o.brokenSchema(),
 		o.parkedByHand(), o.openTransaction(), o.databaseAway())
 	o.play("Stripe and the broker", o.stripeAway(), o.brokerAway())
-	o.play("a process and money", o.frozenProcess(), o.unmatchedCharge())
+	o.play("a process and money", o.frozenProcess(), o.unmatchedCharge(), o.authorizations())
 	o.requireSeen()
 }
 
@@ -469,17 +469,25 @@ func (o *observed) databaseAway() act {
 	}
 }
 
-// stripeAway loses the answer to one confirm, and then everything.
+// stripeAway loses the answers to one confirm and one capture, and then everything.
 func (o *observed) stripeAway() act {
 	return act{
-		alerts: []string{"PayonceUnknownOutcomeOld", "PayonceStripeUnknownOutcomes", "PayonceStripeCircuitBreakerOpen"},
+		alerts: []string{
+			"PayonceUnknownOutcomeOld", "PayonceCaptureInDoubt", "PayonceStripeUnknownOutcomes",
+			"PayonceStripeCircuitBreakerOpen",
+		},
 		breaks: func() {
+			held := o.a.Order()
+			authorized := o.a.Authorize("held", held, "pm_card_visa")
+			require.Equal(o.t, http.StatusCreated, authorized.Status)
 			var orders []string
 			for range 60 {
 				orders = append(orders, o.a.Order())
 			}
 			o.Sim.Inject(stripesim.Fault{OrderID: orders[0], Kind: stripesim.Drop, Skip: 1, Times: -1})
 			require.Equal(o.t, http.StatusAccepted, o.a.Pay("unknown", orders[0], "pm_card_visa").Status)
+			o.Sim.Inject(stripesim.Fault{OrderID: held, Kind: stripesim.Drop, Times: -1})
+			require.Equal(o.t, http.StatusAccepted, o.a.Capture("doubt", authorized.ID(), 0).Status)
 			o.Sim.Inject(stripesim.Fault{Kind: stripesim.Reset, Times: -1})
 			world.Together(len(orders)-1,
 				func(n int) int { return o.a.Pay(fmt.Sprintf("away-%d", n), orders[n+1], "pm_card_visa").Status })
@@ -560,6 +568,32 @@ func (o *observed) unmatchedCharge() act {
 			_, err := o.stripe.Refunds.New(&stripe.RefundParams{PaymentIntent: &intent.ID})
 			require.NoError(o.t, err)
 			reconcile()
+		},
+	}
+}
+
+// authorizations are one that expires in an hour, and one that the network has dropped. The second is forgotten after a
+// day, which a test cannot wait for.
+func (o *observed) authorizations() act {
+	authorize := func(key string) (payment, intent string) {
+		a := o.a.Authorize(key, o.a.Order(), "pm_card_visa")
+		require.Equal(o.t, http.StatusCreated, a.Status)
+		return a.ID(), a.Get("stripe", "payment_intent").(string)
+	}
+	var expiring, dropped string
+	return act{
+		alerts: []string{"PayonceAuthorizationExpiring", "PayonceAuthorizationsExpired"},
+		breaks: func() {
+			var intent string
+			expiring, _ = authorize("expiring")
+			o.Exec(`UPDATE payments SET capture_before = clock_timestamp() + interval '1 hour' WHERE id = $1`, expiring)
+			dropped, intent = authorize("dropped")
+			require.NoError(o.t, o.Sim.LapseAuthorization(intent, ""))
+			require.Equal(o.t, http.StatusPaymentRequired, o.a.Capture("too-late", dropped, 0).Status)
+		},
+		repair: func() {
+			require.Equal(o.t, http.StatusOK, o.a.Capture("in-time", expiring, 0).Status)
+			o.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 days' WHERE id = $1`, dropped)
 		},
 	}
 }

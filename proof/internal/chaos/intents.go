@@ -260,9 +260,10 @@ func (c *client) checkout(ctx context.Context, tenant int, name string) {
 	case 2:
 		sku = "rare"
 	}
-	q := request{tenant: tenant, path: "/v1/checkouts", key: "checkout-" + name,
-		body: fmt.Sprintf(`{"currency":"usd","items":[{"sku":%q,"quantity":%d,"unit_amount":100}],"payment_method":%q}`,
-			sku, 1+c.rand.Int64N(3), card)}
+	capture := [...]string{"automatic", "manual"}[c.rand.IntN(2)] // the money at once, or reserved first
+	q := request{tenant: tenant, path: "/v1/checkouts", key: "checkout-" + name, body: fmt.Sprintf(
+		`{"currency":"usd","items":[{"sku":%q,"quantity":%d,"unit_amount":100}],"payment_method":%q,"capture":%q}`,
+		sku, 1+c.rand.Int64N(3), card, capture)}
 	if c.oneIn(4) {
 		c.atOnce(ctx, q, 2)
 	}
