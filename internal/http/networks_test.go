@@ -31,27 +31,29 @@ func TestNetworks(t *testing.T) {
 
 	t.Run("OfOneClientAreFew", func(t *testing.T) {
 		t.Parallel()
-		n := newNetworks()
-		clients := func(in48, in64 uint64) int {
-			distinct := map[netip.Prefix]bool{}
-			for i := range in48 {
-				for j := range in64 {
-					distinct[n.of(address(0x2001_0db8<<32|i<<16|j))] = true
+		synctest.Test(t, func(t *testing.T) { // all in one period
+			n := newNetworks()
+			clients := func(in48, in64 uint64) int {
+				distinct := map[netip.Prefix]bool{}
+				for i := range in48 {
+					for j := range in64 {
+						distinct[n.of(address(0x2001_0db8<<32|i<<16|j))] = true
+					}
 				}
+				return len(distinct)
 			}
-			return len(distinct)
-		}
-		require.Equal(t, 9, clients(1, 1<<16), "of a /48: eight, and the rest")
-		require.Equal(t, 73, clients(1<<8, 1<<8), "of a /32: nine in each of eight, and the rest")
-		require.Equal(t, "2001:db9::/64", n.of("[2001:db9::1]:1").String(), "others do not notice")
-		require.Equal(t, "192.0.2.1/32", n.of("192.0.2.1:1").String())
-		require.Equal(t, "2001:db8::/64", n.of("[2001:db8::1]:1").String())
+			require.Equal(t, 9, clients(1, 1<<16), "of a /48: eight, and the rest")
+			require.Equal(t, 73, clients(1<<8, 1<<8), "of a /32: nine in each of eight, and the rest")
+			require.Equal(t, "2001:db9::/64", n.of("[2001:db9::1]:1").String(), "others do not notice")
+			require.Equal(t, "192.0.2.1/32", n.of("192.0.2.1:1").String())
+			require.Equal(t, "2001:db8::/64", n.of("[2001:db8::1]:1").String())
 
-		for i := range 20 {
-			n.of(fmt.Sprintf("198.51.100.%d:1", i))
-		}
-		require.Equal(t, "198.51.100.7/32", n.of("198.51.100.7:1").String())
-		require.Equal(t, "198.51.100.0/24", n.of("198.51.100.8:1").String())
+			for i := range 20 {
+				n.of(fmt.Sprintf("198.51.100.%d:1", i))
+			}
+			require.Equal(t, "198.51.100.7/32", n.of("198.51.100.7:1").String())
+			require.Equal(t, "198.51.100.0/24", n.of("198.51.100.8:1").String())
+		})
 	})
 
 	t.Run("AreBoundedHoweverManyThereAre", func(t *testing.T) {

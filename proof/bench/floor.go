@@ -188,7 +188,7 @@ func freshScript(tenant, prefix string, of batched) (string, error) {
 		"RequestIds": "'" + of.requestID + "'", "RecoveryPoints": "'payment_recorded'",
 		"ClaimTokens": ":tokens", "Leases": "interval '60 s'",
 		"AmountsMinor": "1000::bigint", "Currencies": "'usd'", "PaymentMethods": "'pm_card_visa'", "IntentNumbers": "1",
-		"IntentIds": "''",
+		"IntentIds": "''", "ManualCaptures": "false",
 		"CreatedAt": "clock_timestamp()", "EventData": "NULL::bytea", "Traceparents": "''",
 		"StripeKeys":       ":confirm_keys",
 		"StripeOperations": "'confirm'", "StripeResourceIds": ":payments", "ParamsSha256s": "sha256('x')",
