@@ -14,7 +14,7 @@ import (
 
 // Check is one look at one invariant, by one witness.
 type Check struct {
-	ID     string `json:"id"` // I1 to I24, with a letter where a query has one
+	ID     string `json:"id"` // of an invariant, with a letter where a query has one
 	Name   string `json:"name"`
 	By     string `json:"by"`
 	Looked int    `json:"looked_at"` // how many things were held against it; -1: a query, which looks at all rows

@@ -37,17 +37,19 @@ func (j *checks) stripesBooks(ctx context.Context) error {
 	j.add("I8", "what Stripe took and gave back is what our rows say", byEffects, b.money, b.apart)
 	j.add("I12", "every effect was announced before it happened", byEffects, b.effects, b.unannounced)
 	j.add("I13", "a charge carries its caller's key and no other", byEffects, b.money, b.foreign)
+	j.add("I26", "what was reserved was taken or let go, once", byEffects, b.holds, b.badHolds)
 	return nil
 }
 
 // books is what two books say against each other.
 type books struct {
-	effects, money                     int // looked at; the second moved some
-	twice, apart, unannounced, foreign []string
+	effects, money, holds                        int // looked at; the second moved some, the third reserved some
+	twice, apart, unannounced, foreign, badHolds []string
 }
 
 func compareBooks(effects []stripesim.Effect, ours map[string]paid, sent map[string]time.Time) (b books) {
 	charged, refunded := map[string]int64{}, map[string]int64{} // by intent
+	authorized, released := map[string]int64{}, map[string]int64{}
 	keys, orders := map[string]int{}, map[string]int{}
 	for _, e := range effects {
 		switch e.Kind {
@@ -64,7 +66,12 @@ func compareBooks(effects []stripesim.Effect, ours map[string]paid, sent map[str
 			refunded[e.IntentID] += e.Amount
 		case stripesim.EffectRefundFailed: // It came back.
 			refunded[e.IntentID] -= e.Amount
-		case stripesim.EffectIntentCreated, stripesim.EffectCancel, stripesim.EffectAuthorized, stripesim.EffectReleased:
+		case stripesim.EffectAuthorized:
+			b.holds++
+			authorized[e.IntentID] += e.Amount
+		case stripesim.EffectReleased, stripesim.EffectExpired:
+			released[e.IntentID] += e.Amount
+		case stripesim.EffectIntentCreated, stripesim.EffectCancel:
 		default:
 			continue
 		}
@@ -87,6 +94,16 @@ func compareBooks(effects []stripesim.Effect, ours map[string]paid, sent map[str
 				fmt.Sprintf("the charge of %s carries %s, and its caller's key is %s", e.IntentID, e.Key, p.key))
 		}
 	}
+	for intent, held := range authorized {
+		took, let, status := charged[intent], released[intent], ours[intent].status
+		switch {
+		case took+let == 0 && status != succeeded && status != canceled:
+		case took+let == held && status != authorizedStatus:
+		default:
+			b.badHolds = append(b.badHolds, fmt.Sprintf("%s: of %d reserved, %d were taken and %d let go; our payment is %q",
+				intent, held, took, let, status))
+		}
+	}
 	for intent, p := range ours {
 		if p.status != succeeded {
 			continue
@@ -104,7 +121,11 @@ func compareBooks(effects []stripesim.Effect, ours map[string]paid, sent map[str
 	return b
 }
 
-const succeeded = "succeeded"
+const (
+	succeeded        = "succeeded"
+	canceled         = "canceled"
+	authorizedStatus = "authorized"
+)
 
 // ourBook is our payments by the intent that pays them: the one that succeeded,
 // where several tried.

@@ -41,7 +41,33 @@ func TestTheBooks(t *testing.T) {
 	}, map[string]paid{"pi_1": {tenant: "ten_1", key: "k", order: "ord_1", status: succeeded, amount: 300,
 		captures: []string{"ten_1:c:capture"}}}, map[string]time.Time{key: at.Add(-time.Second),
 		"ten_1:c:capture": at.Add(-time.Second)})
-	require.Equal(t, books{effects: 3, money: 1}, captured, "nothing is wrong with a capture")
+	require.Equal(t, books{effects: 3, money: 1, holds: 1}, captured, "nothing is wrong with a capture")
+
+	held := stripesim.Effect{Kind: stripesim.EffectAuthorized, IntentID: "pi_2", Key: key, Amount: 500, At: at}
+	taken := with(held, func(e *stripesim.Effect) { e.Kind, e.Amount = stripesim.EffectCharge, 300 })
+	let := with(held, func(e *stripesim.Effect) { e.Kind, e.Amount = stripesim.EffectReleased, 200 })
+	expired := with(held, func(e *stripesim.Effect) { e.Kind = stripesim.EffectExpired })
+	for name, c := range map[string]struct {
+		effects []stripesim.Effect
+		status  string
+		bad     int
+	}{
+		"Waits": {[]stripesim.Effect{held}, authorizedStatus, 0}, "Expires": {[]stripesim.Effect{held, expired}, "canceled", 0},
+		"Captured":             {[]stripesim.Effect{held, taken, let}, succeeded, 0},
+		"CapturedTwice":        {[]stripesim.Effect{held, taken, let, taken}, succeeded, 1},
+		"TheRestIsKept":        {[]stripesim.Effect{held, taken}, succeeded, 1},
+		"CapturedAndExpired":   {[]stripesim.Effect{held, taken, let, expired}, succeeded, 1},
+		"ReservedTwice":        {[]stripesim.Effect{held, held, taken, let}, succeeded, 1},
+		"EndedWithoutOurRow":   {[]stripesim.Effect{held, expired}, authorizedStatus, 1},
+		"OurRowEndsTooEarly":   {[]stripesim.Effect{held}, canceled, 1},
+		"OurRowHasTakenItOnce": {[]stripesim.Effect{held}, succeeded, 1},
+	} {
+		t.Run("OfAHold/"+name, func(t *testing.T) {
+			t.Parallel()
+			b := compareBooks(c.effects, map[string]paid{"pi_2": {status: c.status}}, sent)
+			require.Len(t, b.badHolds, c.bad)
+		})
+	}
 
 	for name, c := range map[string]struct {
 		effects                            []stripesim.Effect
