@@ -98,6 +98,28 @@ func TestLedger(t *testing.T) {
 		require.Equal(t, 4, count(t, pool, "SELECT count(*) FROM ledger_entries"))
 	})
 
+	// What was reserved is not the shop's yet, and what was not captured never will be.
+	t.Run("BooksWhatWasCapturedOfAnAuthorization", func(t *testing.T) {
+		t.Parallel()
+		pool, handle := setup(t, `INSERT INTO payments (tenant_id, id, version, status, order_id, idempotency_key,
+			amount_minor, currency, payment_method, intent_number, intent_id, manual_capture, capture_before, created_at)
+			VALUES ('tnt_a', 'pay_1', 2, 'authorized', 'ord_1', 'k', 5000, 'eur', 'pm_card_visa', 1, 'pi_1', true,
+				now() + interval '7 days', now())`)
+		about := func(version int64, kind string, captured int) outbox.Event {
+			e := event("pay_1", version, kind, 5000)
+			e.Data = fmt.Appendf(nil, `{"id":"pay_1","amount":5000,"amount_captured":%d,"currency":"eur"}`, captured)
+			return e
+		}
+		handle(about(2, "payment.authorized", 0), about(3, "payment.canceled", 0))
+		require.Empty(t, balances(t, pool))
+		require.Zero(t, count(t, pool, "SELECT count(*) FROM inbox_events WHERE status = 'parked'"))
+
+		run(t, pool, `UPDATE payments SET status = 'succeeded', captured_minor = 1700, capture_before = NULL,
+			version = 3`)
+		handle(about(3, "payment.succeeded", 1700))
+		require.Equal(t, map[string]int64{"stripe eur": 1700, "sales eur": -1700}, balances(t, pool))
+	})
+
 	t.Run("ReversesARefundThatTheBankReturned", func(t *testing.T) {
 		t.Parallel()
 		pool, handle := setup(t, payments("('pay_1', 5000)"),
