@@ -54,14 +54,12 @@ func (ns NullCheckoutStatus) Value() (driver.Value, error) {
 	return string(ns.CheckoutStatus), nil
 }
 
-func (e CheckoutStatus) Valid() bool {
-	switch e {
-	case CheckoutStatusProcessing,
+func AllCheckoutStatusValues() []CheckoutStatus {
+	return []CheckoutStatus{
+		CheckoutStatusProcessing,
 		CheckoutStatusCompleted,
-		CheckoutStatusCompensated:
-		return true
+		CheckoutStatusCompensated,
 	}
-	return false
 }
 
 type DeliveryStatus string
@@ -107,14 +105,12 @@ func (ns NullDeliveryStatus) Value() (driver.Value, error) {
 	return string(ns.DeliveryStatus), nil
 }
 
-func (e DeliveryStatus) Valid() bool {
-	switch e {
-	case DeliveryStatusPending,
+func AllDeliveryStatusValues() []DeliveryStatus {
+	return []DeliveryStatus{
+		DeliveryStatusPending,
 		DeliveryStatusDelivered,
-		DeliveryStatusFailed:
-		return true
+		DeliveryStatusFailed,
 	}
-	return false
 }
 
 type DiscrepancyKind string
@@ -161,15 +157,13 @@ func (ns NullDiscrepancyKind) Value() (driver.Value, error) {
 	return string(ns.DiscrepancyKind), nil
 }
 
-func (e DiscrepancyKind) Valid() bool {
-	switch e {
-	case DiscrepancyKindUnmatchedAtStripe,
+func AllDiscrepancyKindValues() []DiscrepancyKind {
+	return []DiscrepancyKind{
+		DiscrepancyKindUnmatchedAtStripe,
 		DiscrepancyKindMissingAtStripe,
 		DiscrepancyKindAmountMismatch,
-		DiscrepancyKindStatusMismatch:
-		return true
+		DiscrepancyKindStatusMismatch,
 	}
-	return false
 }
 
 type DisputeMovementKind string
@@ -215,14 +209,12 @@ func (ns NullDisputeMovementKind) Value() (driver.Value, error) {
 	return string(ns.DisputeMovementKind), nil
 }
 
-func (e DisputeMovementKind) Valid() bool {
-	switch e {
-	case DisputeMovementKindWithdrawal,
+func AllDisputeMovementKindValues() []DisputeMovementKind {
+	return []DisputeMovementKind{
+		DisputeMovementKindWithdrawal,
 		DisputeMovementKindReinstatement,
-		DisputeMovementKindOther:
-		return true
+		DisputeMovementKindOther,
 	}
-	return false
 }
 
 type InboxStatus string
@@ -268,14 +260,12 @@ func (ns NullInboxStatus) Value() (driver.Value, error) {
 	return string(ns.InboxStatus), nil
 }
 
-func (e InboxStatus) Valid() bool {
-	switch e {
-	case InboxStatusPending,
+func AllInboxStatusValues() []InboxStatus {
+	return []InboxStatus{
+		InboxStatusPending,
 		InboxStatusDone,
-		InboxStatusParked:
-		return true
+		InboxStatusParked,
 	}
-	return false
 }
 
 type OperatorActionKind string
@@ -324,17 +314,15 @@ func (ns NullOperatorActionKind) Value() (driver.Value, error) {
 	return string(ns.OperatorActionKind), nil
 }
 
-func (e OperatorActionKind) Valid() bool {
-	switch e {
-	case OperatorActionKindTryNow,
+func AllOperatorActionKindValues() []OperatorActionKind {
+	return []OperatorActionKind{
+		OperatorActionKindTryNow,
 		OperatorActionKindAdopt,
 		OperatorActionKindRefund,
 		OperatorActionKindUnpark,
 		OperatorActionKindMarkFailed,
-		OperatorActionKindSettleOutside:
-		return true
+		OperatorActionKindSettleOutside,
 	}
-	return false
 }
 
 type OperatorOutcome string
@@ -379,13 +367,11 @@ func (ns NullOperatorOutcome) Value() (driver.Value, error) {
 	return string(ns.OperatorOutcome), nil
 }
 
-func (e OperatorOutcome) Valid() bool {
-	switch e {
-	case OperatorOutcomeDone,
-		OperatorOutcomeRefused:
-		return true
+func AllOperatorOutcomeValues() []OperatorOutcome {
+	return []OperatorOutcome{
+		OperatorOutcomeDone,
+		OperatorOutcomeRefused,
 	}
-	return false
 }
 
 type OrderStatus string
@@ -434,17 +420,15 @@ func (ns NullOrderStatus) Value() (driver.Value, error) {
 	return string(ns.OrderStatus), nil
 }
 
-func (e OrderStatus) Valid() bool {
-	switch e {
-	case OrderStatusOpen,
+func AllOrderStatusValues() []OrderStatus {
+	return []OrderStatus{
+		OrderStatusOpen,
 		OrderStatusAuthorized,
 		OrderStatusPaid,
 		OrderStatusCanceled,
 		OrderStatusPartiallyRefunded,
-		OrderStatusRefunded:
-		return true
+		OrderStatusRefunded,
 	}
-	return false
 }
 
 type OwedEnd string
@@ -489,13 +473,11 @@ func (ns NullOwedEnd) Value() (driver.Value, error) {
 	return string(ns.OwedEnd), nil
 }
 
-func (e OwedEnd) Valid() bool {
-	switch e {
-	case OwedEndRefunded,
-		OwedEndSettledOutside:
-		return true
+func AllOwedEndValues() []OwedEnd {
+	return []OwedEnd{
+		OwedEndRefunded,
+		OwedEndSettledOutside,
 	}
-	return false
 }
 
 type PaymentStatus string
@@ -544,17 +526,15 @@ func (ns NullPaymentStatus) Value() (driver.Value, error) {
 	return string(ns.PaymentStatus), nil
 }
 
-func (e PaymentStatus) Valid() bool {
-	switch e {
-	case PaymentStatusProcessing,
+func AllPaymentStatusValues() []PaymentStatus {
+	return []PaymentStatus{
+		PaymentStatusProcessing,
 		PaymentStatusRequiresAction,
 		PaymentStatusAuthorized,
 		PaymentStatusSucceeded,
 		PaymentStatusFailed,
-		PaymentStatusCanceled:
-		return true
+		PaymentStatusCanceled,
 	}
-	return false
 }
 
 type RefundOrigin string
@@ -600,14 +580,12 @@ func (ns NullRefundOrigin) Value() (driver.Value, error) {
 	return string(ns.RefundOrigin), nil
 }
 
-func (e RefundOrigin) Valid() bool {
-	switch e {
-	case RefundOriginApi,
+func AllRefundOriginValues() []RefundOrigin {
+	return []RefundOrigin{
+		RefundOriginApi,
 		RefundOriginAutomatic,
-		RefundOriginProvider:
-		return true
+		RefundOriginProvider,
 	}
-	return false
 }
 
 type RefundStatus string
@@ -654,15 +632,13 @@ func (ns NullRefundStatus) Value() (driver.Value, error) {
 	return string(ns.RefundStatus), nil
 }
 
-func (e RefundStatus) Valid() bool {
-	switch e {
-	case RefundStatusPending,
+func AllRefundStatusValues() []RefundStatus {
+	return []RefundStatus{
+		RefundStatusPending,
 		RefundStatusSucceeded,
 		RefundStatusFailed,
-		RefundStatusCanceled:
-		return true
+		RefundStatusCanceled,
 	}
-	return false
 }
 
 type ReservationStatus string
@@ -708,14 +684,12 @@ func (ns NullReservationStatus) Value() (driver.Value, error) {
 	return string(ns.ReservationStatus), nil
 }
 
-func (e ReservationStatus) Valid() bool {
-	switch e {
-	case ReservationStatusHeld,
+func AllReservationStatusValues() []ReservationStatus {
+	return []ReservationStatus{
+		ReservationStatusHeld,
 		ReservationStatusConsumed,
-		ReservationStatusReleased:
-		return true
+		ReservationStatusReleased,
 	}
-	return false
 }
 
 type SagaStep string
@@ -768,9 +742,9 @@ func (ns NullSagaStep) Value() (driver.Value, error) {
 	return string(ns.SagaStep), nil
 }
 
-func (e SagaStep) Valid() bool {
-	switch e {
-	case SagaStepCreateOrder,
+func AllSagaStepValues() []SagaStep {
+	return []SagaStep{
+		SagaStepCreateOrder,
 		SagaStepAuthorize,
 		SagaStepReserveStock,
 		SagaStepPay,
@@ -779,10 +753,8 @@ func (e SagaStep) Valid() bool {
 		SagaStepRefund,
 		SagaStepReleaseStock,
 		SagaStepReleasePayment,
-		SagaStepCancelOrder:
-		return true
+		SagaStepCancelOrder,
 	}
-	return false
 }
 
 type SagaStepStatus string
@@ -832,18 +804,16 @@ func (ns NullSagaStepStatus) Value() (driver.Value, error) {
 	return string(ns.SagaStepStatus), nil
 }
 
-func (e SagaStepStatus) Valid() bool {
-	switch e {
-	case SagaStepStatusPending,
+func AllSagaStepStatusValues() []SagaStepStatus {
+	return []SagaStepStatus{
+		SagaStepStatusPending,
 		SagaStepStatusRunning,
 		SagaStepStatusDone,
 		SagaStepStatusFailed,
 		SagaStepStatusUnknown,
 		SagaStepStatusCompensated,
-		SagaStepStatusSkipped:
-		return true
+		SagaStepStatusSkipped,
 	}
-	return false
 }
 
 type StripeOutcome string
@@ -891,16 +861,14 @@ func (ns NullStripeOutcome) Value() (driver.Value, error) {
 	return string(ns.StripeOutcome), nil
 }
 
-func (e StripeOutcome) Valid() bool {
-	switch e {
-	case StripeOutcomeSent,
+func AllStripeOutcomeValues() []StripeOutcome {
+	return []StripeOutcome{
+		StripeOutcomeSent,
 		StripeOutcomeDone,
 		StripeOutcomeRefused,
 		StripeOutcomeNotExecuted,
-		StripeOutcomeUnknown:
-		return true
+		StripeOutcomeUnknown,
 	}
-	return false
 }
 
 type Checkout struct {

@@ -130,7 +130,7 @@ func (s *Service) expireCheckout(
 	if k.step(k.takes()).Status != db.SagaStepStatusPending {
 		return false, nil
 	}
-	if err := k.fail(ctx, q, k.takes(), outOfStock(ranOutMessage), false); err != nil {
+	if err := k.fail(ctx, q, k.takes(), k.outOfStock(ranOutMessage), false); err != nil {
 		return false, err
 	}
 	if err := k.releaseStock(ctx, q); err != nil {

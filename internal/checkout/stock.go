@@ -78,13 +78,17 @@ func (e *shortage) Error() string {
 	return text + "."
 }
 
-const ranOutMessage = "The reservation ran out before the payment began."
+const ranOutMessage = "The reservation of the stock ran out."
 
 // outOfStockCode is the failure code of a checkout that could not reserve its items, or not for long enough.
 const outOfStockCode = "out_of_stock"
 
-func outOfStock(message string) stripe.Failure {
-	return stripe.Failure{Code: outOfStockCode, Message: message + " The card was not charged."}
+func (k *saga) outOfStock(message string) stripe.Failure {
+	ending := " The card was not charged."
+	if k.request.ManualCapture {
+		ending = " No money was taken; what was reserved on the card is released."
+	}
+	return stripe.Failure{Code: outOfStockCode, Message: message + ending}
 }
 
 // reserve reserves the whole basket, or returns a shortage for which the caller rolls

@@ -62,7 +62,7 @@ func (s *Server) listCheckouts(w http.ResponseWriter, r *http.Request) {
 	q, limit, err := listQuery(r, "status", "starting_after")
 	status := db.CheckoutStatus(q.Get("status"))
 	if err == nil {
-		err = knownStatus(string(status), status.Valid())
+		err = knownStatus(string(status), db.AllCheckoutStatusValues())
 	}
 	if err != nil {
 		s.refuse(w, r, err)

@@ -41,7 +41,7 @@ func (s *Server) listDisputes(w http.ResponseWriter, r *http.Request) {
 	}
 	list, more, err := s.o.Disputes.List(r.Context(), tenantOf(r).id, f, q.Get("starting_after"), limit)
 	if errors.Is(err, disputes.ErrUnknownStatus) { // Stripe decides which there are.
-		err = badStatus()
+		err = badQuery("status", "must be a status that Stripe's disputes have")
 	}
 	showList(s, w, r, list, more, err)
 }

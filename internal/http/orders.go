@@ -150,7 +150,7 @@ func (s *Server) listOrders(w http.ResponseWriter, r *http.Request) {
 	q, limit, err := listQuery(r, "status", "customer_reference", "created_after", "created_before", "starting_after")
 	f := payments.Filter{Status: q.Get("status"), CustomerReference: q.Get("customer_reference")}
 	if err == nil {
-		err = knownStatus(f.Status, db.OrderStatus(f.Status).Valid())
+		err = knownStatus(f.Status, db.AllOrderStatusValues())
 	}
 	if err == nil {
 		f.CreatedAfter, f.CreatedBefore, err = interval(q)

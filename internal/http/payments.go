@@ -132,7 +132,7 @@ func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
 		err = idFilter(q, "order_id", ids.Order)
 	}
 	if err == nil {
-		err = knownStatus(f.Status, db.PaymentStatus(f.Status).Valid())
+		err = knownStatus(f.Status, db.AllPaymentStatusValues())
 	}
 	if err == nil {
 		f.CreatedAfter, f.CreatedBefore, err = interval(q)

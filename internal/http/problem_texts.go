@@ -95,12 +95,14 @@ var serviceTexts = map[string]problemText{
 			"order is paid at most once, whatever keys are used.",
 	},
 	codePaymentInProgress: {
-		What: "The order is being paid or canceled under another key. Until that has an outcome, no " +
-			"second payment of the order can start, and the order cannot be canceled. This request has moved " +
-			"no money.",
+		What: "The order is being paid or canceled under another key, or a capture or cancel of this payment is in " +
+			"progress. Until that has an outcome, no second payment of the order can start, and neither can another " +
+			"capture or cancel. A payment that is authorized occupies its order, too, until it is captured or " +
+			"canceled or has expired, which may take days. This request has moved no money.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After. If the other " +
-			"payment succeeds, you get order-already-paid (or order-not-cancelable); if it fails, your " +
-			"request is executed.",
+			"request succeeds, you get order-already-paid (or order-not-cancelable, or payment-not-capturable); if it " +
+			"fails, your request is executed. If a payment of the order is authorized, waiting does not help: capture " +
+			"or cancel that one first (GET /v1/payments?order_id=… names it).",
 	},
 	codeOrderAlreadyPaid: {
 		What: "A payment of this order succeeded; it may have been refunded since. An order is paid at " +
@@ -138,7 +140,8 @@ var serviceTexts = map[string]problemText{
 	codePaymentNotRefundable: {
 		What: "The payment did not succeed, all of it is refunded, or Stripe refuses to refund it. No money was " +
 			"refunded by this request.",
-		Retry: "Not with this key. Read the payment; see its status and amount_refunded. If it succeeded and is not " +
+		Retry: "Not with this key. Read the payment; see its status and amount_refunded. If it is authorized, no money " +
+			"was taken yet: cancel it, and what is reserved is released. If it succeeded and is not " +
 			"refunded, Stripe has refused: look at the payment in Stripe's dashboard, and then use a new key.",
 	},
 	codeRefundExceedsPayment: {

@@ -94,7 +94,7 @@ var serviceProblems = []problemType{
 		Status: http.StatusConflict, Retryable: true,
 	},
 	{
-		Code: codePaymentInProgress, Title: "Another payment of this order is in progress",
+		Code: codePaymentInProgress, Title: "Another request works on this order or payment",
 		Status: http.StatusConflict, Retryable: true,
 	},
 	{Code: codeOrderAlreadyPaid, Title: "The order is already paid", Status: http.StatusConflict, Stored: true},

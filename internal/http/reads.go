@@ -122,7 +122,10 @@ func readQuery(r *http.Request, names ...string) (url.Values, error) {
 	for _, name := range slices.Sorted(maps.Keys(q)) {
 		switch {
 		case !slices.Contains(names, name):
-			return nil, badQuery(name, "is not a parameter of this resource")
+			if len(names) == 0 {
+				return nil, badQuery(name, "is not a parameter of this resource, which has none")
+			}
+			return nil, badQuery(name, "is not a parameter of this resource, which has "+strings.Join(names, ", "))
 		case len(q[name]) > 1:
 			return nil, badQuery(name, "must be given once")
 		case q.Get(name) == "": // A client that has nothing to send does not ask for everything.
@@ -146,19 +149,21 @@ func interval(q url.Values) (after, before time.Time, err error) {
 }
 
 // knownStatus refuses a status that the objects of a list cannot have, because their list would always be empty.
-func knownStatus(status string, known bool) error {
-	if status != "" && !known {
-		return badStatus()
+func knownStatus[S ~string](status string, all []S) error {
+	if status == "" || slices.Contains(all, S(status)) {
+		return nil
 	}
-	return nil
+	names := make([]string, len(all))
+	for i, s := range all {
+		names[i] = string(s)
+	}
+	return badQuery("status", "must be one of "+strings.Join(names, ", "))
 }
-
-func badStatus() error { return badQuery("status", "must be a status that these objects can have") }
 
 // idFilter refuses a filter by an id that no object can have.
 func idFilter(q url.Values, name, kind string) error {
 	if q.Has(name) && !ids.Is(kind, q.Get(name)) {
-		return badQuery(name, "must be an id that begins with "+kind)
+		return badQuery(name, "must be an id: "+kind+" and 26 letters and digits")
 	}
 	return nil
 }

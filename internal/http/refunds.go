@@ -65,7 +65,7 @@ func (s *Server) listRefunds(w http.ResponseWriter, r *http.Request) {
 		err = idFilter(q, "order_id", ids.Order)
 	}
 	if err == nil {
-		err = knownStatus(f.Status, db.RefundStatus(f.Status).Valid())
+		err = knownStatus(f.Status, db.AllRefundStatusValues())
 	}
 	if err != nil {
 		s.refuse(w, r, err)

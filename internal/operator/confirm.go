@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -116,7 +117,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	}
 	amount, invalid := page.validate()
 	switch {
-	case !ids.Is(ids.Action, page.Action) || !page.Kind.Valid():
+	case !ids.Is(ids.Action, page.Action) || !slices.Contains(db.AllOperatorActionKindValues(), page.Kind):
 		s.renderError(w, r, http.StatusBadRequest, "Invalid form.", "No action was taken.")
 		return
 	case invalid != "":

@@ -67,8 +67,11 @@ func (s cancels) beginOrder(
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return fmt.Errorf("read the live payment of order %s: %w", id, err)
 		}
-		if live.Status == db.PaymentStatusProcessing || live.CapturingKey != nil {
+		switch {
+		case live.Status == db.PaymentStatusProcessing:
 			return ErrPaymentInProgress
+		case live.CapturingKey != nil:
+			return ErrCaptureInProgress
 		}
 		n, err := q.OrderCancelBegin(ctx, db.OrderCancelBeginParams{
 			TenantID: r.TenantID, ID: id, CancelingKey: &r.Key,

@@ -97,7 +97,10 @@ func TestCapture(t *testing.T) {
 	t.Run("ReleasesByCancel", func(t *testing.T) {
 		b := setup(t)
 		order, payment := b.authorized("k")
-		require.Equal(t, "payment-in-progress", b.pay("other", order, visa).Code())
+		other := b.pay("other", order, visa)
+		require.Equal(t, "payment-in-progress", other.Code())
+		require.Contains(t, other.Get("detail"), "A payment of this order is authorized.")
+		require.Equal(t, "60", other.Header.Get("Retry-After"), "it may stay so for days")
 		a := b.api.CancelPayment("x", payment)
 		require.Equal(t, http.StatusOK, a.Status, a)
 		require.Equal(t, "canceled", a.Get("status"))

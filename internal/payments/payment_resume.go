@@ -418,6 +418,9 @@ func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orde
 	if closedOrder(now.Order.Status) != nil || !occupied {
 		return idempotency.ErrTaken
 	}
+	if now.LiveStatus == string(db.PaymentStatusAuthorized) {
+		return ErrOrderAuthorized
+	}
 	return ErrPaymentInProgress
 }
 

@@ -24,6 +24,9 @@ var (
 		"only a payment that waits for the customer or is authorized can be canceled")
 )
 
+// ErrOrderAuthorized is ErrPaymentInProgress for an order whose payment waits for its capture or cancel, maybe for days.
+var ErrOrderAuthorized = fmt.Errorf("%w: it is authorized", ErrPaymentInProgress)
+
 // ErrMoved says that a payment or its order has changed since it was read.
 var ErrMoved = fmt.Errorf("the payment: %w", idempotency.ErrRowChanged)
 

@@ -120,6 +120,18 @@ var session = []typed{
 		as:   func(s *terminal) []string { return []string{"ord_…", s.order} },
 		says: `(?s)^HTTP/1.1 201 Created.*"status":"succeeded"`,
 	},
+	{
+		command: `curl -sS "$API/v1/payments" -H "Authorization: Bearer $API_KEY" -H "Idempotency-Key: cart-43-pay" ` +
+			`-H "Content-Type: application/json" ` +
+			`-d '{"order_id":"ord_…","payment_method":"pm_card_visa","capture":"manual"}'`,
+		how: (*terminal).reserve, says: `"status":"authorized"`,
+	},
+	{
+		command: `curl -sS "$API/v1/payments/pay_…/capture" -H "Authorization: Bearer $API_KEY" ` +
+			`-H "Idempotency-Key: cart-43-capture" -H "Content-Type: application/json" -d '{"amount":900}'`,
+		as:   func(s *terminal) []string { return []string{"pay_…", s.payment} },
+		says: `"status":"succeeded".*"amount_captured":900,`,
+	},
 
 	// The handbook, beside it.
 	{command: `curl -sS http://127.0.0.1:8080/readyz; curl -sS http://127.0.0.1:8080/healthz`, as: public, says: `ok`},
@@ -129,7 +141,7 @@ var session = []typed{
 	{command: `printf %s 'the key' | sha256sum | cut -c1-12`, how: (*terminal).hashIsInTheLog,
 		as: func(*terminal) []string { return []string{"the key", "THE_KEY"} }, says: `^[0-9a-f]{12}\n$`},
 	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep ^payonce_`, as: admin,
-		says: `(?m)^payonce_idempotent_requests_total\{operation="create_payment",result="fresh"\} 2$`},
+		says: `(?m)^payonce_idempotent_requests_total\{operation="create_payment",result="fresh"\} 3$`},
 	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep -e ^payonce_webhook_unsigned -e webhooks/stripe`,
 		as: admin, says: `(?m)^payonce_webhook_unsigned_bytes 0$`},
 	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep -e ^payonce_loop_idle -e ^payonce_loop_failures`,
@@ -253,6 +265,7 @@ type terminal struct {
 	tenant        string
 	apiKey, hint  string
 	order         string // that the README creates
+	payment       string // that the README authorizes
 	stop          func() // the service
 }
 
@@ -338,6 +351,18 @@ func (s *terminal) createOrder(line string) string {
 	var order struct{ ID string }
 	require.NoError(s.t, json.Unmarshal([]byte(out), &order), out)
 	s.order = order.ID
+	return out
+}
+
+// reserve authorizes a payment of another order, which it makes first.
+func (s *terminal) reserve(line string) string {
+	s.t.Helper()
+	var order, payment struct{ ID string }
+	require.NoError(s.t, json.Unmarshal([]byte(s.post("orders", "cart-43-order",
+		`{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":650}]}`)), &order))
+	out := s.run(strings.ReplaceAll(line, "ord_…", order.ID))
+	require.NoError(s.t, json.Unmarshal([]byte(out), &payment), out)
+	s.payment = payment.ID
 	return out
 }
 

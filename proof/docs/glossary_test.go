@@ -26,6 +26,7 @@ var (
 	createdTable = regexp.MustCompile(`(?m)^CREATE TABLE (\w+) \(`)
 	createdEnum  = regexp.MustCompile(`(?s)CREATE TYPE (\w+) AS ENUM \(([^)]*)\);`)
 	setting      = regexp.MustCompile(`(?m)^#?([A-Z][A-Z_]+)=`)
+	eventType    = regexp.MustCompile(`(?m)^ +- (\w+\.\w+)`)
 )
 
 // TestGlossary compares the lists of the glossary with the schema, the source and the
@@ -63,6 +64,19 @@ func TestGlossary(t *testing.T) {
 				require.Contains(t, names, title, "the schema has no such enum")
 			}
 		}
+	})
+	t.Run("Events", func(t *testing.T) {
+		t.Parallel()
+		api, err := inventory.Read("internal/http/openapi.yaml")
+		require.NoError(t, err)
+		_, after, found := strings.Cut(api, "\n    EventType:\n")
+		require.True(t, found)
+		list, _, _ := strings.Cut(after, "\n    Event:\n")
+		var types []string
+		for _, m := range eventType.FindAllStringSubmatch(list, -1) {
+			types = append(types, m[1])
+		}
+		requireListed(t, sections["Events"], types)
 	})
 	t.Run("RecoveryPoints", func(t *testing.T) {
 		t.Parallel()
