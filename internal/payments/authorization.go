@@ -185,30 +185,44 @@ func EndAuthorization(ctx context.Context, q *db.Queries, seen db.Payment, i str
 const authorizationExpired = "authorization_expired"
 
 // authorizationSeen applies what Stripe shows of the intent of an authorized payment, in q's transaction. A capture or
-// cancel of ours in progress is expedited: it reads the intent itself.
+// cancel of ours that waits is expedited. errHeld: a process works on it.
 func authorizationSeen(ctx context.Context, q *db.Queries, seen db.Payment, i stripe.Intent) error {
 	known, err := q.OrderGet(ctx, db.OrderGetParams{TenantID: seen.TenantID, ID: seen.OrderID})
 	if err != nil {
 		return fmt.Errorf("read order %s: %w", seen.OrderID, err)
 	}
 	if holder := cmp.Or(seen.CapturingKey, known.CancelingKey); holder != nil { // Not while the order is locked.
-		return idempotency.ExpediteHolder(ctx, q, seen.TenantID, *holder)
+		return expediteOrKeep(ctx, q, seen, *holder)
 	}
 	p, order, err := LockAuthorized(ctx, q, seen.TenantID, seen.OrderID, seen.ID)
 	if err != nil || p.Status != db.PaymentStatusAuthorized {
 		return err
 	}
 	if holder := cmp.Or(p.CapturingKey, order.CancelingKey); holder != nil { // It has just begun.
-		return idempotency.Expedite(ctx, q, p.TenantID, *holder)
+		return expediteOrKeep(ctx, q, p, *holder)
 	}
 	_, err = endAuthorization(ctx, q, p, order, i)
 	return err
 }
 
-// AuthorizationEnded records how an authorization ended at Stripe, if no request of ours has ended it.
+// errHeld says that an operation works on a payment whose authorization has ended at Stripe.
+var errHeld = errors.New("an operation works on the payment")
+
+// expediteOrKeep makes the key due that works on a payment whose authorization has ended: it reads the intent itself.
+// errHeld: a process works with the key right now. It may have read the intent before, and may end with a payment that
+// is still authorized, on which nothing here works any more. So the news is kept until it is done.
+func expediteOrKeep(ctx context.Context, q *db.Queries, p db.Payment, key string) error {
+	due, err := idempotency.TryExpedite(ctx, q, p.TenantID, key)
+	if err == nil && !due {
+		return fmt.Errorf("payment %s is %s here: %w", p.ID, p.Status, errHeld)
+	}
+	return err
+}
+
+// AuthorizationEnded records how an authorization ended at Stripe, if no request of ours has ended it or is about to.
 func (s Repairs) AuthorizationEnded(ctx context.Context, i stripe.Intent) error {
 	ref := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}
-	return s.pool.InTx(ctx, func(q *db.Queries) error {
+	err := s.pool.InTx(ctx, func(q *db.Queries) error {
 		p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 			TenantID: ref.TenantID, OrderID: ref.OrderID, IntentID: &i.ID,
 		})
@@ -220,6 +234,10 @@ func (s Repairs) AuthorizationEnded(ctx context.Context, i stripe.Intent) error 
 		}
 		return authorizationSeen(ctx, q, p, i)
 	})
+	if errors.Is(err, errHeld) { // The next round sees what it left.
+		return nil
+	}
+	return err
 }
 
 // captureBeforeOf is when an authorization that was found at Stripe expires.

@@ -206,7 +206,7 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 	}
 	charge, err := s.isCharge(ctx, q, seen.intent)
 	if err == nil {
-		err = s.applySeen(ctx, q, seen, charge)
+		err = s.applySeen(ctx, q, e.Type, seen, charge)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.Type, err)
@@ -214,11 +214,13 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 	return nil
 }
 
-func (s webhooks) applySeen(ctx context.Context, q *db.Queries, seen webhookSeen, charge bool) error {
+func (s webhooks) applySeen(
+	ctx context.Context, q *db.Queries, eventType string, seen webhookSeen, charge bool,
+) error {
 	if charge {
 		return s.applyChargeSeen(ctx, q, seen)
 	}
-	if err := s.applyIntentSeen(ctx, q, seen.intent, seen.adopt); err != nil {
+	if err := s.applyIntentSeen(ctx, q, eventType, seen.intent, seen.adopt); err != nil {
 		return err
 	}
 	return s.applyRefundsSeen(ctx, q, seen)
@@ -239,7 +241,9 @@ func (s webhooks) isCharge(ctx context.Context, q *db.Queries, intent stripe.Int
 	return false, err
 }
 
-func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent stripe.Intent, adopt adoption) error {
+func (s webhooks) applyIntentSeen(
+	ctx context.Context, q *db.Queries, eventType string, intent stripe.Intent, adopt adoption,
+) error {
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
 	})
@@ -257,6 +261,8 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
 	case unfinished(p.Status) && intent.RefundedMinor > 0 && isFor(p, intent): // Of another amount, it waits for all to be returned.
 		return fmt.Errorf("payment %s is %s here, and refunded at Stripe", p.ID, p.Status) // Kept, and tried again.
+	case unfinished(p.Status) && p.ManualCapture && endsAuthorization(eventType):
+		return expediteOrKeep(ctx, q, p, p.IdempotencyKey)
 	case unfinished(p.Status):
 		return idempotency.ExpediteHolder(ctx, q, p.TenantID, p.IdempotencyKey)
 	case p.Status == db.PaymentStatusAuthorized:
