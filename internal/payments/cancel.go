@@ -176,15 +176,28 @@ func (s cancels) finishOrder(
 func (s cancels) cancelLivePayment(
 	ctx context.Context, q *db.Queries, tenantID, orderID string, intent stripe.Intent,
 ) error {
-	live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: tenantID, OrderID: orderID})
+	live, err := lockLive(ctx, q, tenantID, orderID)
 	if errors.Is(err, postgres.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the live payment of order %s: %w", orderID, err)
+		return fmt.Errorf("lock the live payment of order %s: %w", orderID, err)
 	}
 	_, err = s.cancelWaiting(ctx, q, live, intent)
 	return err
+}
+
+// lockLive locks the payment that occupies an order, whose own lock the caller holds. postgres.ErrNoRows: there is none;
+// the one that was read has ended before it could be locked.
+func lockLive(ctx context.Context, q *db.Queries, tenantID, orderID string) (db.Payment, error) {
+	live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: tenantID, OrderID: orderID})
+	if err == nil {
+		live, err = q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: live.ID})
+	}
+	if err == nil && live.EndedID != nil {
+		err = postgres.ErrNoRows
+	}
+	return live, err
 }
 
 func (s cancels) cancelWaiting(
@@ -230,7 +243,7 @@ func (s cancels) orderPaidFirst(
 		}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("keep order %s open: %w", c.ResourceID, err)
 		}
-		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})
+		live, err := lockLive(ctx, q, c.TenantID, c.ResourceID)
 		switch {
 		case errors.Is(err, postgres.ErrNoRows):
 			var adopted string

@@ -77,6 +77,37 @@ func TestOrderIsLockedBeforeItsPayments(t *testing.T) {
 	}
 }
 
+// TestCancelOfAnOrderWhosePaymentMoves: the payment that the cancel is about changes between its reading and its writing.
+// It ends, and there is nothing left to cancel; or it is authorized, and released with the order.
+func TestCancelOfAnOrderWhosePaymentMoves(t *testing.T) {
+	t.Parallel()
+	p := play(t)
+	for _, c := range []struct{ name, moves, want string }{
+		{"Ends", `UPDATE payments SET status = 'failed', failure_code = 'x', failure_message = 'X', next_action = NULL,
+			intent_closed = true, version = version + 1 WHERE id = $1`, "failed"},
+		{"IsAuthorized", `UPDATE payments SET status = 'authorized', next_action = NULL,
+			capture_before = clock_timestamp() + interval '7 days', version = version + 1 WHERE id = $1`, "canceled"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := p.row(t, []response{done(create, stripe.IntentRequiresConfirmation), done(confirm, stripe.IntentRequiresAction)})
+			order := p.api.Order()
+			payment := p.api.Authorize("k-"+c.name, order, visa).ID()
+			p.responds(done(cancel, stripe.IntentCanceled))
+			tx, err := p.w.DB.Raw().Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			_, err = tx.Exec(t.Context(), c.moves, payment)
+			require.NoError(t, err)
+			canceled := world.Async(func() world.Answer { return p.api.Post("/v1/orders/"+order+"/cancel", "x-"+c.name, `{}`) })
+			p.w.Until("it waits for the payment", func() bool { return p.w.WaitingForLocks() == 1 })
+			require.NoError(t, tx.Commit(t.Context()))
+			require.Equal(t, "200 canceled", said(<-canceled))
+			require.Equal(t, c.want, p.holds(payment))
+			p.requirePlayed()
+		})
+	}
+}
+
 // TestWebhookMakesTheKeyOfARefundDue: Stripe has made it, and its response was lost.
 func TestWebhookMakesTheKeyOfARefundDue(t *testing.T) {
 	t.Parallel()
