@@ -55,6 +55,7 @@ func FuzzIdempotencyKey(f *testing.F) {
 func FuzzListQuery(f *testing.F) {
 	for _, seed := range []string{"", "limit=1", "limit=0", "limit=1&limit=2", "status=", "status=%00", "status=%ff", "a;b", "%zz",
 		"created_after=2026-01-31T12:00:00Z", "created_after=2026-01-31t12:00:00.5%2b14:00", "created_before=0000-01-01T00:00:00Z",
+		"created_before=0001-01-01T00:00:00Z", "created_after=2026-11-27T00:00:00,5Z",
 		"created_after=9999-12-31T23:59:59-23:59", "&&", "=", "limit", "Status=open", "customer_reference=%F0%9F%98%80"} {
 		f.Add(seed)
 	}
@@ -89,6 +90,7 @@ func FuzzListQuery(f *testing.F) {
 			require.True(t, ids.Is(ids.Order, ids.Order+ids.Floor(at)))
 			require.True(t, q.Has(name) || at.IsZero())
 		}
+		require.Equal(t, q.Has("created_before"), !before.IsZero(), "a filter is none")
 	})
 }
 
@@ -153,12 +155,32 @@ func TestPreferredWait(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
 		"wait=3": "3s", "wait=0": "0s", "wait=10": "10s", "wait=11": "10s", "wait=4294967295": "10s",
-		"wait=4294967296": "0s", "wait=99999999999999999999": "0s",
+		"wait=4294967296": "10s", "wait=99999999999999999999": "10s", `wait="99999999999999999999";foo`: "10s",
 		"WAIT = 2": "2s", `wait="5"`: "5s", "wait=5;foo": "5s", "respond-async, wait=4": "4s", "wait": "0s",
-		"wait=": "0s", "wait=-1": "0s", "wait=1.5": "0s", "wait=x": "0s", "await=3": "0s", "wait=2, wait=9": "2s",
+		"wait=": "0s", "wait=-1": "0s", "wait=-99999999999999999999": "0s", "wait=1.5": "0s", "wait=x": "0s", "await=3": "0s", "wait=2, wait=9": "2s",
 	} {
 		require.Equal(t, want, preferredWait(http.Header{"Prefer": {value}}).String(), value)
 	}
 	require.Equal(t, "3s", preferredWait(http.Header{"Prefer": {"handling=lenient", "wait=3"}}).String())
 	require.Zero(t, preferredWait(http.Header{}))
+}
+
+func TestInterval(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"2026-01-31T12:00:00Z": "2026-01-31T12:00:00Z", "2026-01-31t12:00:00.25z": "2026-01-31T12:00:00.25Z",
+		"2026-01-31T12:00:00+23:59": "2026-01-30T12:01:00Z", "2026-01-31T12:00:00-00:00": "2026-01-31T12:00:00Z",
+		"0001-01-01T00:00:00Z": "0001-01-01T00:00:00.000000001Z", "0001-01-01T02:00:00+02:00": "0001-01-01T00:00:00.000000001Z",
+		"2026-11-27T00:00:00,5Z": "", "2026-11-27T0:00:00Z": "", "2026-11-27T00:00:00.Z": "", "2026-11-27 00:00:00Z": "",
+		"2026-11-27T00:00:00+24:00": "", "2026-11-27T00:00:00+00:60": "", "2026-11-27T00:00:00": "", "2026-11-27": "",
+		"2026-02-29T00:00:00Z": "", "12026-01-31T12:00:00Z": "",
+	} {
+		_, before, err := interval(url.Values{"created_before": {value}})
+		if want == "" {
+			require.Error(t, err, value)
+			continue
+		}
+		require.NoError(t, err, value)
+		require.Equal(t, want, before.UTC().Format(time.RFC3339Nano), value)
+	}
 }

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -73,7 +74,7 @@ func preferredWait(h http.Header) time.Duration {
 			}
 			value, _, _ = strings.Cut(value, ";")
 			seconds, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 32)
-			if err != nil {
+			if err != nil && !errors.Is(err, strconv.ErrRange) { // Out of range, seconds is the largest number.
 				return 0
 			}
 			return min(time.Duration(seconds)*time.Second, waitMax)

@@ -125,6 +125,11 @@ func TestOrdersAreFiltered(t *testing.T) {
 		url.QueryEscape(at[2].UTC().Format("2006-01-02T15:04:05.000")+"000001Z")), "finer than created_at")
 	require.Empty(t, list("created_after=9999-12-31T23:59:59Z"))
 	require.Equal(t, newestFirst, list("created_after=0001-01-01T00:00:00Z"))
+	for _, time := range []string{"0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "0001-01-01T01:00:00%2B01:00",
+		"0001-01-01T00:00:00.5Z", "1970-01-01T00:00:00Z"} {
+		require.Empty(t, list("created_before="+time), time)
+		require.Empty(t, list("status=open&created_before="+time), time)
+	}
 	require.Equal(t, newestFirst, list("created_after=1969-12-31T23:59:59Z&created_before=9999-12-31T23:59:59Z"))
 
 	require.Equal(t, []string{open}, b.listed("/v1/orders", "status=open&starting_after="+paid)[:1],
@@ -133,6 +138,8 @@ func TestOrdersAreFiltered(t *testing.T) {
 		"customer_reference=", "customer_reference=%ff", "created_after=", "created_after=2026-01-01",
 		"created_after=2026-01-01T00:00:00", "created_after=2026-01-01T00:00:00+01:00", "created_after=1767225600",
 		"created_after=2026-02-30T00:00:00Z", "created_after=2026-01-01T00:00:00%2B25:00", "created_before=now",
+		"created_after=2026-11-27T00:00:00,5Z", "created_before=2026-11-27T0:00:00Z",
+		"created_before=2026-11-27T00:00:00%2B24:00", "created_before=2026-11-27T00:00:00-01:60",
 		"created_before=2026-01-01T00:00:00Z&created_before=2026-01-01T00:00:00Z", "starting_after=", "limit=",
 		"order_id="+open, "starting_after=ord_0", "starting_after="+ids.New(ids.Order))
 
@@ -168,6 +175,7 @@ func TestPaymentsAreFiltered(t *testing.T) {
 	at := succeeded.object["created_at"].(string)
 	require.Equal(t, []string{waits, succeeded.id()}, list("created_after="+at))
 	require.Equal(t, []string{declined}, list("created_before="+at))
+	require.Empty(t, list("created_before=0001-01-01T00:00:00Z"))
 	require.Equal(t, []string{declined}, list("order_id="+first+"&created_before="+at))
 	require.Empty(t, list("status=failed&created_after="+at))
 	require.Equal(t, []string{succeeded.id()}, list("status=succeeded&created_after="+at))

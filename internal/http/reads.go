@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,13 +141,23 @@ func readQuery(r *http.Request, names ...string) (url.Values, error) {
 // interval reads the filters by time, of which the second is exclusive. A zero time is no limit.
 func interval(q url.Values) (after, before time.Time, err error) {
 	for name, t := range map[string]*time.Time{"created_after": &after, "created_before": &before} {
-		// UnmarshalText is stricter than Parse, but wants capitals, which RFC 3339 does not.
-		if q.Has(name) && t.UnmarshalText([]byte(strings.ToUpper(q.Get(name)))) != nil {
+		if !q.Has(name) {
+			continue
+		}
+		text := strings.ToUpper(q.Get(name)) // RFC 3339 allows t and z.
+		if *t, err = time.Parse(time.RFC3339, text); err != nil || !rfc3339.MatchString(text) {
 			return after, before, badQuery(name, "must be a time like 2026-01-31T12:00:00Z (RFC 3339), percent-encoded")
 		}
 	}
+	if q.Has("created_before") && before.IsZero() {
+		before = before.Add(time.Nanosecond) // Nothing is older than that either.
+	}
 	return after, before, nil
 }
+
+// rfc3339 refuses what time.Parse accepts and RFC 3339 does not have: a comma before the fraction, an hour of one digit,
+// an offset of 24 hours or 60 minutes (https://go.dev/issue/54580).
+var rfc3339 = regexp.MustCompile(`^.{10}T\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // knownStatus refuses a status that the objects of a list cannot have, because their list would always be empty.
 func knownStatus[S ~string](status string, all []S) error {

@@ -91,8 +91,10 @@ func refusals(order, payment string) []refusal {
 			code: "unsupported-media-type"},
 		{name: "another charset", headers: []string{"Content-Type: application/json; charset=iso-8859-1"},
 			status: 415, code: "unsupported-media-type"},
-		{name: "media type of nothing", headers: []string{"Content-Type: text/plain"},
-			path: "/v1/orders/" + order + "/cancel", body: unset, status: 415, code: "unsupported-media-type"},
+		{name: "media type of white space", headers: []string{"Content-Type: text/plain"},
+			path: "/v1/orders/" + order + "/cancel", body: "\n", status: 415, code: "unsupported-media-type"},
+		{name: "media type of a missing body", headers: []string{"Content-Type: text/plain"}, body: unset, status: 400,
+			code: "invalid-request"},
 		{name: "media type before key", headers: []string{"Content-Type: text/plain", "Idempotency-Key: -"},
 			status: 415, code: "unsupported-media-type"},
 		{name: "no key", headers: []string{"Idempotency-Key: -"}, status: 400, code: "idempotency-key-missing"},
@@ -337,17 +339,41 @@ func (r refusal) complete() refusal {
 	case r.body == "":
 		r.body = newOrder
 	}
-	hasKey := false
+	hasKey, hasType := false, false
 	for _, h := range r.headers {
 		hasKey = hasKey || strings.HasPrefix(h, "Idempotency-Key: ")
+		hasType = hasType || strings.HasPrefix(h, "Content-Type: ")
 	}
 	if !hasKey {
 		r.headers = append(r.headers, "Idempotency-Key: never-used")
 	}
-	if r.body == "" && r.code == "invalid-request" {
+	if r.body == "" && r.code == "invalid-request" && !hasType {
 		r.headers = append(r.headers, "Content-Type: application/json")
 	}
 	return r
+}
+
+// TestEmptyBodyNeedsNoMediaType: a client that declares a form and sends nothing (curl -d with an empty text) makes the same
+// request as one that declares nothing.
+func TestEmptyBodyNeedsNoMediaType(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	form := []string{"Content-Type", "application/x-www-form-urlencoded"}
+	held := b.authorize("held", b.order("held-order")).id()
+	waits := b.pay("waits", b.order("waits-order"), "pm_card_authenticationRequired").id()
+	for _, path := range []string{
+		"/v1/payments/" + held + "/capture", "/v1/payments/" + held + "/refunds", "/v1/payments/" + waits + "/cancel",
+		"/v1/orders/" + b.order("canceled") + "/cancel",
+	} {
+		first := b.post(path, path, "", form...)
+		require.Less(t, first.status, 300, "%s: %s", path, first.body)
+		for _, again := range []answer{b.post(path, path, ""), b.post(path, path, "{}"), b.post(path, path, "",
+			"Content-Type", "???")} {
+			require.Equal(t, "true", again.header.Get("Idempotent-Replayed"), path)
+			require.Equal(t, first.body, again.body, path)
+		}
+		require.Equal(t, "unsupported-media-type", b.post(path, "form"+path, "{}", form...).code(), path)
+	}
 }
 
 func TestMethodNotAllowedListsTheMethods(t *testing.T) {
