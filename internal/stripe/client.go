@@ -32,8 +32,9 @@ type Options struct {
 // it overrides every default of the library that could move money: retries (none),
 // idempotency keys (always the caller's), deadlines (one per attempt).
 type Client struct {
-	api *client.API
-	o   Options
+	api      *client.API
+	o        Options
+	releases knownReleases
 }
 
 // New returns the gateway. It makes no call.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	stripego "github.com/stripe/stripe-go/v76"
@@ -21,6 +22,43 @@ import (
 // categoryRelease is the category of the balance transaction of such a refund, if it was of a partial capture
 // (https://docs.stripe.com/reports/reporting-categories).
 const categoryRelease = "partial_capture_reversal"
+
+// knownReleasesMax is how many refunds one map of knownReleases has. Two maps of 64 Ki ids, each of 27 bytes, take 11 MB.
+// The reconciler lists the refunds of two days every few minutes, and so many of them are a release every three seconds.
+const knownReleasesMax = 1 << 16
+
+// knownReleases says of the refunds whose category was read whether they are releases, by their ids. A category never
+// changes, and reading it costs a call. When recent is full it becomes older; what is then not used again is dropped.
+type knownReleases struct {
+	mu            sync.Mutex
+	recent, older map[string]bool
+}
+
+func (k *knownReleases) get(refundID string) (released, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if released, known = k.recent[refundID]; known {
+		return released, true
+	}
+	if released, known = k.older[refundID]; known {
+		k.add(refundID, released)
+	}
+	return released, known
+}
+
+func (k *knownReleases) put(refundID string, released bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.add(refundID, released)
+}
+
+// add expects that the caller holds mu.
+func (k *knownReleases) add(refundID string, released bool) {
+	if k.recent == nil || len(k.recent) >= knownReleasesMax {
+		k.recent, k.older = map[string]bool{}, k.recent
+	}
+	k.recent[refundID] = released
+}
 
 // captureBefore is when the authorization of a charge expires, as its network says; zero: it is not shown.
 func captureBefore(c *stripego.Charge) time.Time {
@@ -61,13 +99,30 @@ func (s *Client) isRelease(
 	case r.Amount != released, len(r.Metadata) > 0, r.Reason != "", r.Status != stripego.RefundStatusSucceeded:
 		return false, nil
 	}
+	if released, known := s.releases.get(r.ID); known {
+		return released, nil
+	}
 	// A real refund may be of as much as was released. The movement of the balance tells the two apart, if the key
 	// may read it.
-	var category stripego.BalanceTransactionReportingCategory
-	err := s.get(ctx, tenantID, OpListRefunds, func(p stripego.Params) error {
+	category, err := s.refundCategory(ctx, tenantID, r.ID)
+	switch {
+	case err != nil:
+		return false, err
+	case category == "": // This is not kept: the next response may show it.
+		return oldest()
+	}
+	s.releases.put(r.ID, category == categoryRelease)
+	return category == categoryRelease, nil
+}
+
+// refundCategory is the category of the balance transaction of a refund; empty: it is not shown.
+func (s *Client) refundCategory(
+	ctx context.Context, tenantID, refundID string,
+) (category stripego.BalanceTransactionReportingCategory, err error) {
+	err = s.get(ctx, tenantID, OpListRefunds, func(p stripego.Params) error {
 		params := &stripego.RefundParams{Params: p}
 		params.AddExpand("balance_transaction")
-		shown, err := s.api.Refunds.Get(r.ID, params)
+		shown, err := s.api.Refunds.Get(refundID, params)
 		if err == nil && shown.BalanceTransaction != nil {
 			category = shown.BalanceTransaction.ReportingCategory
 		}
@@ -77,13 +132,10 @@ func (s *Client) isRelease(
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, ErrNotShown) && !errors.Is(err, ErrNoSuchObject) {
-		return false, err
+	if errors.Is(err, ErrNotShown) || errors.Is(err, ErrNoSuchObject) {
+		err = nil
 	}
-	if category != "" {
-		return category == categoryRelease, nil
-	}
-	return oldest()
+	return category, err
 }
 
 // isOldestOfCharge reports whether the nth refund of a list, which has the newest first, is the oldest of its charge.

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,6 +161,53 @@ func TestRefundWithAReasonIsNoRelease(t *testing.T) {
 		require.Equal(t, []int64{300}, listed, n)
 		require.EqualValues(t, 300, minor, n)
 	}
+}
+
+// TestCategoryOfARefundIsReadOnce, if it is shown: lists of the same refunds cost no further calls, and what could not be
+// read is read in the next list.
+func TestCategoryOfARefundIsReadOnce(t *testing.T) {
+	b := setupGateway(t)
+	require.NoError(t, b.sim.SetReleaseRegime(stripesim.RegimeRefunds))
+	var gets, refused atomic.Int64 // refused: so many of the next are
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/refunds/") {
+			gets.Add(1)
+			if refused.Add(-1) >= 0 {
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = w.Write([]byte(`{"error":{"type":"invalid_request_error","message":"The key lacks a permission."}}`))
+				return
+			}
+		}
+		b.sim.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	b.gateway = newGateway(server.URL, b.log)
+	const released = 3
+	var last stripe.Intent
+	for range released {
+		last = b.authorized()
+		require.NoError(t, b.sim.CaptureInDashboard(last.ID, 700))
+	}
+	b.dashboard(server.URL, last.ID, 300) // as much as was released
+	list := func(wantGets int64) {
+		t.Helper()
+		gets.Store(0)
+		page, err := b.gateway.ListRefunds(t.Context(), stripe.Window{})
+		require.NoError(t, err)
+		require.Len(t, page.Objects, released+1)
+		for n, r := range page.Objects {
+			require.Equal(t, n > 0, r.Released, "the newest is that of the dashboard")
+		}
+		require.Equal(t, wantGets, gets.Load())
+	}
+	refused.Store(2)
+	list(released + 1)
+	list(2)
+	list(0)
+	of, _, minor := b.givenBack(last.ID)
+	require.Equal(t, []int64{300}, of)
+	require.EqualValues(t, 300, minor)
+	require.Zero(t, gets.Load(), "the refunds of one intent are the same")
 }
 
 // TestCaptureIntent: what each of Stripe's responses to a capture means.
