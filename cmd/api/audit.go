@@ -59,11 +59,14 @@ type auditDrift struct {
 // audit checks every invariant and compares our rows with Stripe's objects. It only reads, so it may run at any time
 // while the service runs.
 func audit(ctx context.Context, cli cli, args []string) error {
-	flags := cli.flags("audit")
+	flags := flags("audit")
 	since := flags.Duration("since", auditSince, "compare objects created in this time, at Stripe or here")
 	asJSON := flags.Bool("json", false, "print JSON")
-	if flags.Parse(args) != nil || flags.NArg() > 0 || *since <= 0 {
-		return errUsage
+	if _, err := parse(flags, args); err != nil {
+		return err
+	}
+	if *since <= 0 {
+		return usageError("-since must be a duration above zero, such as 48h")
 	}
 	report, err := runAudit(ctx, cli, *since)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,8 +16,22 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// withDatabase runs a command that needs DATABASE_URL, and DATA_KEY if the service has one, and no other setting.
+// withDatabase runs a command that needs DATABASE_URL, and DATA_KEY if the service has one, and no other setting. If the
+// command fails because migrations are pending, the error says so.
 func (c cli) withDatabase(ctx context.Context, do func(*postgres.Pool) error) error {
+	return c.withAnySchema(ctx, func(pool *postgres.Pool) error {
+		err := do(pool)
+		if postgres.IsUndefined(err) || errors.Is(err, postgres.ErrSchemaTooOld) {
+			if schema := pool.CheckSchema(ctx); errors.Is(schema, postgres.ErrSchemaTooOld) {
+				return fmt.Errorf("%w; run `api migrate`", schema)
+			}
+		}
+		return err
+	})
+}
+
+// withAnySchema is withDatabase for a command that works without the tables.
+func (c cli) withAnySchema(ctx context.Context, do func(*postgres.Pool) error) error {
 	url := c.getenv("DATABASE_URL")
 	if url == "" {
 		return errNoDatabaseURL
@@ -52,12 +67,15 @@ func openDatabase(ctx context.Context, url string, o postgres.Options, log *slog
 // migrate lists or applies migrations. There is no "down": a released migration is never undone,
 // another one follows it.
 func migrate(ctx context.Context, cli cli, args []string) error {
-	verb := "up"
-	if len(args) > 0 {
-		verb = args[0]
+	if len(args) == 0 {
+		args = []string{"up"}
 	}
-	if len(args) > 1 || verb != "up" && verb != "status" && verb != "print" {
-		return errUsage
+	if err := arguments(args, "up, status or print"); err != nil {
+		return err
+	}
+	verb := args[0]
+	if verb != "up" && verb != "status" && verb != "print" {
+		return usageError(fmt.Sprintf("%q is none of up, status and print", verb))
 	}
 	if verb == "print" { // needs no database
 		_, schema, _ := strings.Cut(db.Schema, "\n\n") // The header says how the file is generated.
@@ -65,7 +83,7 @@ func migrate(ctx context.Context, cli cli, args []string) error {
 		return err
 	}
 	cli.readOnly = verb == "status"
-	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+	return cli.withAnySchema(ctx, func(pool *postgres.Pool) error {
 		if verb == "up" {
 			return migrateUp(ctx, pool, cli.stdout)
 		}
@@ -94,10 +112,13 @@ func migrateUp(ctx context.Context, pool *postgres.Pool, stdout io.Writer) error
 
 // relayReplay marks published events as unpublished, for a broker that lost its log. Running relays send them.
 func relayReplay(ctx context.Context, cli cli, args []string) error {
-	flags := cli.flags("relay replay")
+	flags := flags("relay replay")
 	since := flags.Duration("since", 0, "events published in this time until now, such as 2h")
-	if err := flags.Parse(args); err != nil || *since <= 0 || flags.NArg() > 0 {
-		return errUsage
+	if _, err := parse(flags, args); err != nil {
+		return err
+	}
+	if *since <= 0 {
+		return usageError("-since must be a duration above zero, such as 2h")
 	}
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		now, err := pool.OutboxNow(ctx) // published_at is of the database's clock

@@ -186,9 +186,13 @@ func (e *environment) fail(name, wrong string) {
 	if e.err == nil {
 		e.err = errors.New(text)
 	}
-	if !slices.ContainsFunc(e.wrong, func(w string) bool { return strings.HasPrefix(w, name+" ") }) {
+	if !e.isWrong(name) {
 		e.wrong = append(e.wrong, text)
 	}
+}
+
+func (e *environment) isWrong(name string) bool {
+	return slices.ContainsFunc(e.wrong, func(w string) bool { return strings.HasPrefix(w, name+" ") })
 }
 
 func (e *environment) text(name, otherwise string) string {

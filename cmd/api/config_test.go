@@ -219,18 +219,54 @@ func TestCommands(t *testing.T) {
 		`incomplete command "tenant"`:        {"tenant"},
 		`unknown command "tenant bogus"`:     {"tenant", "bogus", "ten_1"},
 		`unknown command "tenant key bogus"`: {"tenant", "key", "bogus", "ten_1"},
-		`wrong arguments for "migrate"`:      {"migrate", "down"},
+
+		`migrate: "down" is none of up, status and print`: {"migrate", "down"},
+		`migrate: unexpected argument "twice"`:            {"migrate", "up", "twice"},
+		`version: unexpected argument "x"`:                {"version", "x"},
+		`tenant create: NAME is empty`:                    {"tenant", "create", ""},
+		`tenant key revoke: HINT is missing`:              {"tenant", "key", "revoke", "ten_1"},
+		`setup stripe: -url is missing`:                   {"setup", "stripe"},
+		`setup stripe: unexpected argument "http://localhost"; the URL follows -url`: {
+			"setup", "stripe", "http://localhost",
+		},
+		`tenant key create: invalid value "90x" for flag -expires: must be days or a duration, such as 90d or 12h`: {
+			"tenant", "key", "create", "ten_1", "-expires", "90x",
+		},
+		`tenant key create: -name must have at most 100 characters`: {
+			"tenant", "key", "create", "ten_1", "-name", strings.Repeat("x", 101),
+		},
+		`relay replay: -since must be a duration above zero, such as 2h`: {"relay", "replay"},
+		`audit: -since must be a duration above zero, such as 48h`:       {"audit", "-since", "0s"},
 	} {
 		code, out, errs := do(wrong...)
 		require.Equal(t, 2, code)
 		require.Empty(t, out)
 		require.True(t, strings.HasPrefix(errs, "api: "+says+"\n\nusage: api"), errs)
+		require.LessOrEqual(t, strings.Count(errs, "\n"), 5+len(tenantCommands), "not the usage of every command: %s", errs)
 	}
+	_, _, errs := do("tenant", "create")
+	require.Equal(t, "api: tenant create: NAME is missing\n\nusage: api tenant create NAME\n\n"+
+		"  create a tenant; prints its id and API key, once\n", errs)
+	_, _, errs = do("bogus")
+	require.Equal(t, "api: unknown command \"bogus\"\n\nusage: api COMMAND\n\n`api help` lists the commands.\n", errs)
+	_, _, errs = do("tenant", "key")
+	require.Regexp(t, "(?s)^api: incomplete command .*\n  tenant key create .*\n  tenant key revoke ", errs)
+	require.NotContains(t, errs, "migrate")
+
+	for _, asked := range [][]string{{"tenant", "create", "-h"}, {"setup", "stripe", "--help"}, {"tenant", "key", "create", "-h"}} {
+		code, out, errs := do(asked...)
+		require.Zero(t, code, asked)
+		require.Empty(t, errs)
+		require.Contains(t, out, "usage: api "+strings.Join(asked[:len(asked)-1], " ")+" ")
+	}
+	_, out, _ = do("setup", "stripe", "-h")
+	require.Contains(t, out, "\n  -url string\n", "its flags")
+
 	code, out, _ = do("migrate", "print")
 	require.Zero(t, code)
 	require.True(t, strings.HasPrefix(out, "CREATE TYPE"), "begins with %.40q", out)
 
-	code, _, errs := do("tenant", "key", "revoke", w.Tenant.ID, "none")
+	code, _, errs = do("tenant", "key", "revoke", w.Tenant.ID, "none")
 	require.Equal(t, 1, code)
 	require.Equal(t, "api: the tenant has no active key that ends in \"none\"\n", errs)
 }

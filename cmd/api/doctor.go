@@ -62,10 +62,10 @@ func (d *diagnosis) notAsked(why string, ids ...string) {
 
 // doctor asks everything that a night depends on. It changes nothing, here or elsewhere.
 func doctor(ctx context.Context, cli cli, args []string) error {
-	flags := cli.flags("doctor")
+	flags := flags("doctor")
 	asJSON := flags.Bool("json", false, "print JSON")
-	if flags.Parse(args) != nil || flags.NArg() > 0 {
-		return errUsage
+	if _, err := parse(flags, args); err != nil {
+		return err
 	}
 	if cli.getenv("DATABASE_URL") == "" {
 		_, _ = fmt.Fprintf(cli.stderr, "api: doctor: %s\n", errNoDatabaseURL)
@@ -172,10 +172,10 @@ func (p patient) settings(_ context.Context, d *diagnosis) {
 		d.say(healthy, "settings", "every variable can be used")
 	}
 	switch {
-	case len(c.StripeWebhookSecrets) > 0:
-		d.say(healthy, "settings.webhook_secret", "%d set", len(c.StripeWebhookSecrets))
 	case p.getenv("STRIPE_WEBHOOK_SECRET") == "":
 		d.say(warning, "settings.webhook_secret", unsetWebhookSecret)
+	case !e.isWrong("STRIPE_WEBHOOK_SECRET"): // which has been said
+		d.say(healthy, "settings.webhook_secret", "%d set", len(c.StripeWebhookSecrets))
 	}
 	if c.AdminToken == "" && !loopback(c.AdminAddr) {
 		d.say(warning, "settings.admin", "ADMIN_ADDR %s is not a loopback address, and ADMIN_TOKEN is unset: every client that can "+

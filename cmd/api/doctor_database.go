@@ -128,7 +128,7 @@ func rights(d *diagnosis, f postgres.Facts) {
 	}
 	if f.Temps {
 		d.say(warning, "database.rights", "the role %s may make temporary tables, which hide tables of the same names; run "+
-			"deploy/roles.sql again, or REVOKE TEMPORARY ON DATABASE … FROM PUBLIC", f.Role)
+			"deploy/roles.sql in this database, or REVOKE TEMPORARY ON DATABASE … FROM PUBLIC", f.Role)
 		return
 	}
 	d.say(healthy, "database.rights", "the role %s may read and write what the service does", f.Role)

@@ -47,9 +47,16 @@ func (p patient) stripe(ctx context.Context, d *diagnosis) {
 		SecretKey: key, BaseURL: base, Timeout: doctorCall, Limits: stripe.NewLimits(0, nil),
 		Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
 	}))
+	if base == "https://api.stripe.com" {
+		base = "" // as without the setting
+	}
 	mode(d, key, base, a)
 	first := a.reads[0]
 	switch {
+	case first.Refused() && base != "":
+		d.say(bad, "stripe.reachable", "%s of STRIPE_API_BASE, which is not Stripe, refuses the key: %w; set "+
+			"STRIPE_SECRET_KEY to a key that it accepts (-keys of the simulator), or unset STRIPE_API_BASE to use Stripe",
+			withoutUser(base), first.Err)
 	case first.Refused():
 		d.say(bad, "stripe.reachable", "Stripe refuses the key: %w; set STRIPE_SECRET_KEY to one of Stripe's dashboard, "+
 			"Developers, API keys", first.Err)
@@ -205,9 +212,10 @@ func webhookEndpoint(d *diagnosis, a answers) {
 		d.say(bad, id, "%s (%s) is disabled, by hand or by Stripe after days of failures: fix its responses, and "+
 			"%s, which enables it", ours[0].ID, ours[0].URL, setupAdvice(ours[0].URL))
 	case len(enabled) > 1:
-		d.say(warning, id, "%d endpoints end in %s, so each event arrives as often, and only those whose secret is in "+
-			"STRIPE_WEBHOOK_SECRET are accepted: %s; keep one, unless a secret is being rolled", len(enabled),
-			stripe.WebhookPath, listURLs(enabled))
+		d.say(warning, id, "%d endpoints end in %s: %s. Each is sent every event of the account, and what is signed with "+
+			"another secret than those of STRIPE_WEBHOOK_SECRET is rejected here. Leave one that belongs to another "+
+			"installation on this account; delete one that nothing uses in Stripe's dashboard, Developers, Webhooks",
+			len(enabled), stripe.WebhookPath, listEndpoints(enabled))
 	default:
 		e := enabled[0]
 		if wrong := wrongTypes(e.EnabledEvents); wrong != "" {
@@ -219,10 +227,10 @@ func webhookEndpoint(d *diagnosis, a answers) {
 	}
 }
 
-func listURLs(endpoints []stripe.WebhookEndpoint) string {
+func listEndpoints(endpoints []stripe.WebhookEndpoint) string {
 	var list []string
 	for _, e := range endpoints {
-		list = append(list, e.URL)
+		list = append(list, e.ID+" ("+e.URL+")")
 	}
 	return strings.Join(list, ", ")
 }
@@ -240,11 +248,20 @@ func (p patient) lastEvent(d *diagnosis, a answers) {
 	case a.event.ID == "":
 		d.say(healthy, id, "none yet")
 	case a.event.PendingWebhooks > 0 && age > deliveredWithin:
-		d.say(warning, id, "%s (%s), of %s ago, is not acknowledged by %d endpoints: look at their failures in Stripe's "+
-			"dashboard, Developers, Webhooks", a.event.ID, a.event.Type, age, a.event.PendingWebhooks)
+		d.say(warning, id, "%s (%s), %s, is not acknowledged by %d endpoints: look at their failures in Stripe's "+
+			"dashboard, Developers, Webhooks", a.event.ID, a.event.Type, ofAge(age), a.event.PendingWebhooks)
 	default:
-		d.say(healthy, id, "%s (%s), of %s ago, is acknowledged or on its way", a.event.ID, a.event.Type, age)
+		d.say(healthy, id, "%s (%s), %s, is acknowledged or on its way", a.event.ID, a.event.Type, ofAge(age))
 	}
+}
+
+// ofAge says when something happened by another clock than ours, which may be ahead: a little always, and much at a
+// simulator whose clock was advanced.
+func ofAge(age time.Duration) string {
+	if age < -clockWarn {
+		return "dated " + (-age).String() + " ahead of our clock"
+	}
+	return "of " + max(age, 0).String() + " ago"
 }
 
 // reason is why a read failed, for notAsked. A 404 is of a proxy or a simulator that does not have the resource.

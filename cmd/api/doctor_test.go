@@ -264,7 +264,7 @@ func TestDoctor(t *testing.T) {
 			return func() {
 				c.exec("DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); END $$")
 			}
-		}, id: "database.rights", status: warning, says: "payonce_service may make temporary tables"},
+		}, id: "database.rights", status: warning, says: "payonce_service may make temporary tables.* run deploy/roles.sql in this database, or REVOKE"},
 		{name: "OwnerIsNotScoped", ill: func(c *clinic) func() { return c.set("DATABASE_URL", c.server.URL) },
 			id: "database.row_security", status: warning, says: "is off, because the role"},
 		{name: "RowSecurityOff", ill: func(c *clinic) func() {
@@ -308,7 +308,8 @@ func TestDoctor(t *testing.T) {
 		}, id: "clock.stripe", status: warning, says: "not checked"},
 
 		{name: "StripeKeyWrong", ill: func(c *clinic) func() { return c.set("STRIPE_SECRET_KEY", "sk_live_unknown_here") },
-			id: "stripe.reachable", status: bad, says: "Stripe refuses the key: .*Invalid API Key"},
+			id: "stripe.reachable", status: bad, says: "^http://127.0.0.1:\\d+ of STRIPE_API_BASE, which is not Stripe, refuses the key: " +
+				".*Invalid API Key.*; set STRIPE_SECRET_KEY to a key that it accepts"},
 		{name: "StripeKeyLiveAtTheSimulator", ill: func(c *clinic) func() {
 			return c.set("STRIPE_SECRET_KEY", "sk_live_unknown_here")
 		}, id: "stripe.key", status: bad, says: "a live key is sent unencrypted to http://127.0.0.1"},
@@ -377,6 +378,11 @@ func TestDoctor(t *testing.T) {
 				`{"object":"list","data":[{"id":"evt_1","type":"charge.refunded","created":%d,"pending_webhooks":1}]}`,
 				time.Now().Add(-time.Hour).Unix()))
 		}, id: "stripe.last_event", status: warning, says: `evt_1 \(charge.refunded\), of 1h0m\ds ago, is not acknowledged`},
+		{name: "EventOfAClockAhead", ill: func(c *clinic) func() {
+			return c.answers("/v1/events", fmt.Sprintf(
+				`{"object":"list","data":[{"id":"evt_1","type":"charge.refunded","created":%d,"pending_webhooks":1}]}`,
+				time.Now().Add(time.Hour).Unix()))
+		}, id: "stripe.last_event", status: healthy, says: `evt_1 \(charge.refunded\), dated (59m5\d|1h0m0)s ahead of our clock, is `},
 
 		{name: "EndpointOfAnotherURL", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "url="+url.QueryEscape("https://shop.example.com/hooks"))
@@ -390,7 +396,8 @@ func TestDoctor(t *testing.T) {
 		{name: "EndpointTwice", ill: func(c *clinic) func() {
 			second := c.endpoint(path, stripe.WebhookTypes...)
 			return func() { c.atStripe("DELETE", second, "") }
-		}, id: "stripe.webhook_endpoint", status: warning, says: "2 endpoints end in"},
+		}, id: "stripe.webhook_endpoint", status: warning, says: `2 endpoints end in /v1/webhooks/stripe: we_\w+ \(https://pay.example.com/v1/webhooks/stripe\), we_.*` +
+			"another installation on this account; delete one that nothing uses in Stripe's dashboard, Developers, Webhooks$"},
 		{name: "EndpointWithoutAType", ill: func(c *clinic) func() {
 			c.atStripe("POST", endpoint, "enabled_events[]=payment_intent.succeeded")
 			return func() { c.atStripe("POST", endpoint, exactly) }
@@ -488,6 +495,14 @@ func TestDoctor(t *testing.T) {
 			require.Equal(t, bad, found["settings."+name].Status, name)
 			require.Contains(t, found["settings."+name].Detail, name+" must be")
 		}
+	})
+
+	t.Run("SaysOfAWrongWebhookSecretOnlyThatItIsWrong", func(t *testing.T) {
+		c.t = t
+		defer c.set("STRIPE_WEBHOOK_SECRET", "whsec_right,wrong")()
+		found := c.examine(0)
+		require.Equal(t, bad, found["settings.STRIPE_WEBHOOK_SECRET"].Status)
+		require.NotContains(t, found, "settings.webhook_secret")
 	})
 
 	t.Run("OfAStandby", func(t *testing.T) {
@@ -645,7 +660,7 @@ func TestDoctorCommand(t *testing.T) {
 	require.Contains(t, errs, "DATABASE_URL is required")
 	_, errs, status = doctor([]string{"please"})
 	require.Equal(t, 2, status)
-	require.Contains(t, errs, "usage: api COMMAND")
+	require.Contains(t, errs, "usage: api doctor [-json]\n")
 }
 
 // settled replaces what differs from run to run.
@@ -671,6 +686,16 @@ func TestDoctorJudgesFacts(t *testing.T) {
 		var d diagnosis
 		server(&d, postgres.Facts{Version: version})
 		require.Equal(t, want, d.checks[0].Status, version)
+	}
+}
+
+// TestDoctorSaysOfAnEvent: Stripe's clock may be a little ahead of ours, and a simulator's weeks.
+func TestDoctorSaysOfAnEvent(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]string{
+		time.Hour: "of 1h0m0s ago", 0: "of 0s ago", -3 * time.Second: "of 0s ago", -383 * time.Hour: "dated 383h0m0s ahead of our clock",
+	} {
+		require.Equal(t, want, ofAge(age))
 	}
 }
 

@@ -22,25 +22,16 @@ const (
 // tenantEraseCustomer prints what it has erased, or what keeps it from that. The reference is printed nowhere: what a
 // command prints is kept in logs.
 func tenantEraseCustomer(ctx context.Context, cli cli, args []string) error {
-	flags := cli.flags("tenant erase-customer")
+	flags := flags("tenant erase-customer")
 	actor := flags.String("by", "", "who asks for it, for the record")
-	var given []string
-	for rest := args; ; rest = flags.Args()[1:] { // The flag may stand anywhere.
-		if flags.Parse(rest) != nil {
-			return errUsage
-		}
-		if flags.NArg() == 0 {
-			break
-		}
-		given = append(given, flags.Arg(0))
-	}
-	if len(given) != 2 || given[1] == "" {
-		return errUsage
+	given, err := parse(flags, args, "TENANT", "REFERENCE")
+	if err != nil {
+		return err
 	}
 	if err := checkText("-by", *actor); err != nil {
 		return err
 	}
-	err := withTenant(ctx, cli, given[:1], func(pool *postgres.Pool, tenantID string) error {
+	err = withTenant(ctx, cli, given[:1], func(pool *postgres.Pool, tenantID string) error {
 		stored, err := pool.ErasureSecret(ctx, tenantID)
 		if err != nil {
 			return fmt.Errorf("read the tenant's secret: %w", err)

@@ -246,8 +246,8 @@ func TestEraseCustomerExits(t *testing.T) {
 		code int
 		says string
 	}{
-		{args: []string{w.Tenant.ID, "Ada", "more"}, code: 2, says: "usage: api COMMAND"},
-		{args: []string{w.Tenant.ID, "Ada", "-by"}, code: 2, says: "usage: api COMMAND"},
+		{args: []string{w.Tenant.ID, "Ada", "more"}, code: 2, says: `unexpected argument "more"`},
+		{args: []string{w.Tenant.ID, "Ada", "-by"}, code: 2, says: "flag needs an argument: -by"},
 		{args: []string{"ten_none", "Ada"}, code: 3, says: `api: there is no tenant "ten_none"`},
 		{args: []string{w.Tenant.ID, "Eve"}, code: 4, says: "api: no order of the tenant has this customer_reference"},
 		{args: []string{w.Tenant.ID, "Ada"}, code: 5, says: "is not published"},

@@ -28,7 +28,7 @@ func main() {
 const (
 	exitOK     = 0
 	exitFailed = 1 // an error of one line was printed
-	exitUsage  = 2 // the usage was printed
+	exitUsage  = 2 // the command or its arguments are wrong: a line that says how, and the usage
 )
 
 // run is main without the process: tests call it with port 0 and read what it prints.
@@ -40,9 +40,6 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return exitOK
 	case errors.As(err, &status):
 		return int(status)
-	case errors.Is(err, errUsage):
-		_, _ = fmt.Fprint(stderr, usage())
-		return exitUsage
 	}
 	printError(stderr, err)
 	return exitFailed
@@ -58,9 +55,6 @@ func oneLine(err error) string { return forTerminal(strings.Join(strings.Fields(
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
-
-// errUsage means that the arguments are wrong: the usage is printed.
-var errUsage = errors.New("unknown command or wrong arguments")
 
 // cli is what a command gets from the process.
 type cli struct {
@@ -120,41 +114,46 @@ func dispatch(ctx context.Context, cli cli, args []string) error {
 			if c.name != "serve" { // whose requests and loops each say for whom they work
 				ctx = postgres.ForAllTenants(ctx, "command "+c.name)
 			}
-			err := c.run(ctx, cli, args[len(words):])
-			if errors.Is(err, errUsage) {
-				_, _ = fmt.Fprintf(cli.stderr, "api: wrong arguments for %q\n\n", c.name)
-			}
-			return err
+			return c.printUsage(cli, c.run(ctx, cli, args[len(words):]))
 		}
 	}
-	what, name := "unknown", unknownCommand(args)
-	if slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, name+" ") }) {
-		what = "incomplete"
-	}
-	_, _ = fmt.Fprintf(cli.stderr, "api: %s command %q\n\n", what, name)
-	return errUsage
+	return unknownCommand(cli, args)
 }
 
-// unknownCommand is the arguments up to the first that is no word of a command: "tenant key list" of
-// "tenant key list acme".
-func unknownCommand(args []string) string {
-	for i := range args {
-		name := strings.Join(args[:i+1], " ")
-		if !slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, name+" ") }) {
-			return name
+// unknownCommand says which words are no command, and lists the commands that begin with those before them, if any.
+func unknownCommand(cli cli, args []string) error {
+	what, name := "incomplete", ""
+	near := commands()
+	for _, word := range args {
+		name = strings.TrimPrefix(name+" "+word, " ")
+		these := slices.DeleteFunc(slices.Clone(near), func(c command) bool { return !strings.HasPrefix(c.name, name+" ") })
+		if len(these) == 0 {
+			what = "unknown"
+			break
 		}
+		near = these
 	}
-	return strings.Join(args, " ")
+	_, _ = fmt.Fprintf(cli.stderr, "api: %s command %q\n\nusage: api COMMAND\n\n", what, name)
+	if len(near) == len(commands()) {
+		_, _ = io.WriteString(cli.stderr, "`api help` lists the commands.\n")
+	} else {
+		_, _ = io.WriteString(cli.stderr, usageLines(near))
+	}
+	return exitStatus(exitUsage)
+}
+
+// usageLines are those of commands in a usage.
+func usageLines(commands []command) string {
+	var b strings.Builder
+	for _, c := range commands {
+		fmt.Fprintf(&b, "  %-32s %s\n", strings.TrimSpace(c.name+" "+c.args), c.help)
+	}
+	return b.String()
 }
 
 func usage() string {
-	var b strings.Builder
-	b.WriteString("usage: api COMMAND\n\n")
-	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-32s %s\n", strings.TrimSpace(c.name+" "+c.args), c.help)
-	}
-	b.WriteString("\nSettings are environment variables; .env.example lists them.\n")
-	return b.String()
+	return "usage: api COMMAND\n\n" + usageLines(commands()) +
+		"\nSettings are environment variables; .env.example lists them.\n"
 }
 
 func help(_ context.Context, cli cli, _ []string) error {

@@ -46,8 +46,8 @@ func (w webhooks) wire(_ context.Context, s *service) error {
 
 // notifyTenant sets the endpoint that gets a tenant's events. The secret that signs them is shown here only.
 func notifyTenant(ctx context.Context, cli cli, args []string) error {
-	if len(args) != 2 {
-		return errUsage
+	if err := arguments(args, "TENANT", "URL"); err != nil {
+		return err
 	}
 	tenantID, url := args[0], args[1]
 	if err := checkText("the webhook's URL", url); err != nil {

@@ -32,8 +32,8 @@ const drain = 25 * time.Second
 // serveCommand rejects arguments: settings come from the environment only, so that a secret is
 // never in a process list.
 func serveCommand(ctx context.Context, cli cli, args []string) error {
-	if len(args) > 0 {
-		return errUsage
+	if err := arguments(args); err != nil {
+		return err
 	}
 	return serve(ctx, cli.getenv, cli.stderr)
 }

@@ -33,7 +33,7 @@ func TestServeRefusesAnOlderSchema(t *testing.T) {
 	code, errs := serve(empty)
 	require.Equal(t, 1, code)
 	require.Equal(t, 1, strings.Count(errs, "\n"), errs)
-	require.Contains(t, errs, "older than this program")
+	require.Contains(t, errs, "the database is empty")
 	require.Contains(t, errs, "api migrate")
 	require.Contains(t, errs, "AUTO_MIGRATE=true")
 

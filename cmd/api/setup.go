@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -44,19 +45,25 @@ const (
 
 // setupStripe needs no database. What it prints on stdout can be appended to a file of settings; the rest is on stderr.
 func setupStripe(ctx context.Context, cli cli, args []string) error {
-	flags := cli.flags("setup stripe")
+	flags := flags("setup stripe")
 	address := flags.String("url", "", "where Stripe reaches the service: https://HOST"+stripe.WebhookPath)
-	if flags.Parse(args) != nil || flags.NArg() > 0 || *address == "" {
-		return errUsage
+	given, err := parse(flags, args)
+	switch {
+	case len(given) > 0:
+		return usageError(fmt.Sprintf("unexpected argument %q; the URL follows -url", given[0]))
+	case err != nil:
+		return err
+	case *address == "":
+		return usageError("-url is missing")
+	}
+	target, err := webhookURL(*address)
+	if err != nil {
+		return usageError(err.Error())
 	}
 	e := environment{getenv: cli.getenv}
 	key, base := e.stripeKey(), e.baseURL("STRIPE_API_BASE")
 	if e.err != nil {
 		return e.err
-	}
-	target, err := webhookURL(*address)
-	if err != nil {
-		return err
 	}
 	hide := patient{getenv: cli.getenv}.secrets()
 	s := setup{
@@ -82,10 +89,14 @@ func webhookURL(raw string) (string, error) {
 		return "", fmt.Errorf("-url must be https://HOST%s, with the name by which Stripe reaches the service",
 			stripe.WebhookPath)
 	}
+	host := u.Hostname()
 	u.Scheme, u.Host = strings.ToLower(u.Scheme), strings.ToLower(u.Host)
 	switch {
 	case u.Scheme != "https" && (u.Scheme != "http" || !thisMachine(u.Hostname())):
 		return "", errors.New("-url must begin with https://: Stripe sends nothing unencrypted; http:// is for loopback only")
+	case !thisMachine(u.Hostname()) && !onTheInternet(host):
+		return "", fmt.Errorf("-url names the host %q, which Stripe cannot reach: give the name by which the Internet reaches "+
+			"the service", host)
 	case u.User != nil:
 		return "", errors.New("-url must not contain a user or a password")
 	case u.RawQuery != "" || u.ForceQuery || strings.Contains(raw, "#"):
@@ -97,6 +108,15 @@ func webhookURL(raw string) (string, error) {
 		u.Host = strings.TrimSuffix(strings.TrimSuffix(u.Host, ":"+def), ":")
 	}
 	return u.String(), nil
+}
+
+// onTheInternet is whether a host may be reached from everywhere: a name of several labels, or an address that is not
+// one of a private network.
+func onTheInternet(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return !ip.IsPrivate() && !ip.IsLinkLocalUnicast() && !ip.IsUnspecified() && !ip.IsMulticast()
+	}
+	return strings.Contains(strings.TrimSuffix(host, "."), ".")
 }
 
 func thisMachine(host string) bool { return loopback(net.JoinHostPort(host, "0")) }

@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -434,7 +435,22 @@ func TestSetupStripeRefuses(t *testing.T) {
 		require.Regexp(t, "^api: "+says, errs)
 		require.Equal(t, 1, strings.Count(errs, "\n"), errs)
 	}
+	wrong := func(says string, args []string, settings ...string) {
+		t.Helper()
+		out, errs, status := b.run(args, settings...)
+		require.Equal(t, 2, status, errs)
+		require.Empty(t, out)
+		require.Regexp(t, "^api: setup stripe: "+says, errs)
+		require.Contains(t, errs, "\n\nusage: api setup stripe -url https://HOST/v1/webhooks/stripe\n")
+		require.LessOrEqual(t, strings.Count(errs, "\n"), 5, errs)
+	}
 	for address, says := range map[string]string{
+		"https://HOST/v1/webhooks/stripe":                          `-url names the host "HOST", which Stripe cannot reach`,
+		"https://shop./v1/webhooks/stripe":                         `-url names the host "shop.", which`,
+		"https://10.1.2.3/v1/webhooks/stripe":                      `-url names the host "10.1.2.3", which`,
+		"https://169.254.169.254:8443/v1/webhooks/stripe":          `-url names the host "169.254.169.254", which`,
+		"https://[fd00::1]/v1/webhooks/stripe":                     `-url names the host "fd00::1", which`,
+		"https://0.0.0.0/v1/webhooks/stripe":                       `-url names the host "0.0.0.0", which`,
 		"http://pay.example.com/v1/webhooks/stripe":                "-url must begin with https://",
 		"ftp://pay.example.com/v1/webhooks/stripe":                 "-url must begin with https://",
 		"http://10.0.0.1/v1/webhooks/stripe":                       "-url must begin with https://",
@@ -451,8 +467,9 @@ func TestSetupStripeRefuses(t *testing.T) {
 		"https://pay.example.com/v1/webhooks/stripe#a":             "-url must not have a query",
 		"https://ada:pass@pay.example.com" + "/v1/webhooks/stripe": "-url must not contain a user",
 	} {
-		refused(says, []string{"-url", address})
+		wrong(says, []string{"-url", address})
 	}
+	wrong("-url must end in", []string{"-url", "https://shop.example/hooks"}, "STRIPE_SECRET_KEY=")
 	good := []string{"-url", setupURL}
 	refused("STRIPE_SECRET_KEY is required", good, "STRIPE_SECRET_KEY=")
 	refused("STRIPE_SECRET_KEY must begin with", good, "STRIPE_SECRET_KEY=pk_test_x")
@@ -474,14 +491,31 @@ func TestSetupStripeRefuses(t *testing.T) {
 	refused("cannot make a webhook endpoint: .*maximum of 16",
 		[]string{"-url", "https://new.example.com/v1/webhooks/stripe"})
 
-	for _, args := range [][]string{{}, {setupURL}, {"-url"}, {"-url", ""}, {"-url", setupURL, "please"}, {"-host", "x"}} {
-		out, errs, status := b.run(args)
-		require.Equal(t, 2, status, args)
-		require.Empty(t, out)
-		require.Contains(t, errs, "usage: api COMMAND")
-		require.Contains(t, errs, "setup stripe -url https://HOST/v1/webhooks/stripe")
-	}
+	wrong("-url is missing", nil)
+	wrong("-url is missing", []string{"-url", ""})
+	wrong("flag needs an argument: -url", []string{"-url"})
+	wrong(`unexpected argument "`+setupURL+`"; the URL follows -url`, []string{setupURL})
+	wrong(`unexpected argument "please"`, []string{"-url", setupURL, "please"})
+	wrong("flag provided but not defined: -host", []string{"-host", "x"})
 	require.Len(t, b.endpoints(), 16)
+}
+
+// TestSetupStripeAtTheSimulator: a simulator with a store still has the endpoint after a restart, one without has not.
+func TestSetupStripeAtTheSimulator(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	for store, again := range map[string]string{
+		filepath.Join(t.TempDir(), "journal"): "^nothing changed: webhook endpoint we_", "": "^made webhook endpoint we_",
+	} {
+		for _, says := range []string{"^made webhook endpoint we_", again} {
+			b := setupOf(t, w, func(o *stripesim.Options) { o.Store = store })
+			_, errs, status := b.run([]string{"-url", "http://127.0.0.1:8080/v1/webhooks/stripe"},
+				"STRIPE_SECRET_KEY="+stripesim.DefaultKey)
+			require.Zero(t, status, errs)
+			require.Regexp(t, says, errs)
+			require.NoError(t, b.sim.Close())
+		}
+	}
 }
 
 // TestSetupStripeOfLoopback: a service on this machine has an endpoint at the simulator.
@@ -489,7 +523,8 @@ func TestSetupStripeOfLoopback(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"http://127.0.0.1:8080/v1/webhooks/stripe",
 		"http://localhost:8080/v1/webhooks/stripe", "http://[::1]:8080/v1/webhooks/stripe",
-		"https://pay.example.com:8443/pay/v1/webhooks/stripe"} {
+		"https://localhost:8443/v1/webhooks/stripe", "https://93.184.216.34/v1/webhooks/stripe",
+		"https://[2606:2800::1]/v1/webhooks/stripe", "https://pay.example.com:8443/pay/v1/webhooks/stripe"} {
 		got, err := webhookURL(address)
 		require.NoError(t, err)
 		require.Equal(t, address, got)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"strconv"
@@ -42,8 +41,8 @@ var tenantCommands = []command{
 
 // tenantCreate prints the first API key together with the tenant: without a key the tenant could do nothing.
 func tenantCreate(ctx context.Context, cli cli, args []string) error {
-	if len(args) != 1 || args[0] == "" {
-		return errUsage
+	if err := arguments(args, "NAME"); err != nil {
+		return err
 	}
 	if err := checkText("the name", args[0]); err != nil {
 		return err
@@ -70,8 +69,8 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 }
 
 func tenantList(ctx context.Context, cli cli, args []string) error {
-	if len(args) > 0 {
-		return errUsage
+	if err := arguments(args); err != nil {
+		return err
 	}
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		list, err := pool.TenantList(ctx)
@@ -105,8 +104,8 @@ func tenantEnable(ctx context.Context, cli cli, args []string) error {
 
 // withTenant runs a command whose only argument is a tenant's id.
 func withTenant(ctx context.Context, cli cli, args []string, do func(*postgres.Pool, string) error) error {
-	if len(args) != 1 {
-		return errUsage
+	if err := arguments(args, "TENANT"); err != nil {
+		return err
 	}
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		if err := mustExist(ctx, pool, args[0]); err != nil {
@@ -132,20 +131,23 @@ func (e unknownTenantError) Error() string {
 }
 
 func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
-	flags := cli.flags("tenant key create")
+	flags := flags("tenant key create")
 	key := db.APIKeyCreateParams{}
-	flags.StringVar(&key.Name, "name", "", "what the key is for, up to 100 characters")
+	flags.StringVar(&key.Name, "name", "", fmt.Sprintf("what the key is for, up to %d characters", apiKeyNameMax))
 	flags.Func("expires", "how long the key is valid, such as 90d or 12h; default: until it is revoked",
 		func(s string) (err error) { key.ExpiresIn, err = parseLifetime(s); return err })
 	flags.BoolVar(&key.ReadOnly, "read-only", false, "the key may send GET only")
-	tenantID, ok := oneArgument(flags, args)
-	if !ok || utf8.RuneCountInString(key.Name) > 100 {
-		return errUsage
+	given, err := parse(flags, args, "TENANT")
+	if err != nil {
+		return err
+	}
+	if utf8.RuneCountInString(key.Name) > apiKeyNameMax {
+		return usageError(fmt.Sprintf("-name must have at most %d characters", apiKeyNameMax))
 	}
 	if err := checkText("the name", key.Name); err != nil {
 		return err
 	}
-	return withTenant(ctx, cli, []string{tenantID}, func(pool *postgres.Pool, tenantID string) error {
+	return withTenant(ctx, cli, given, func(pool *postgres.Pool, tenantID string) error {
 		key.TenantID = tenantID
 		secret, hint, err := newAPIKey(ctx, pool.Queries, key)
 		if err != nil {
@@ -158,14 +160,8 @@ func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
 	})
 }
 
-// oneArgument parses flags that stand before or after the one argument.
-func oneArgument(flags *flag.FlagSet, args []string) (argument string, ok bool) {
-	if flags.Parse(args) != nil || flags.NArg() == 0 || flags.Arg(0) == "" {
-		return "", false
-	}
-	argument = flags.Arg(0)
-	return argument, flags.Parse(flags.Args()[1:]) == nil && flags.NArg() == 0
-}
+// apiKeyNameMax is how many characters the name of an API key may have.
+const apiKeyNameMax = 100
 
 // lifetimeMax is a hundred years: more than anybody means, and less than a time can hold.
 const lifetimeMax = 100 * 365 * 24 * time.Hour
@@ -236,8 +232,8 @@ func printLines[T any](w io.Writer, list []T, line func(T) any) error {
 
 // tenantKeyRevoke takes the key's last characters, because only hashes are stored.
 func tenantKeyRevoke(ctx context.Context, cli cli, args []string) error {
-	if len(args) != 2 {
-		return errUsage
+	if err := arguments(args, "TENANT", "HINT"); err != nil {
+		return err
 	}
 	tenantID, hint := args[0], args[1]
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/world"
 )
 
@@ -130,6 +131,43 @@ func TestCommandsStoreNoCardNumber(t *testing.T) {
 	out, err := w.Command([]string{"tenant", "key", "list", w.Tenant.ID}).Output()
 	require.NoError(t, err)
 	require.Contains(t, string(out), `a\u009b2Jb\u202ec`)
+}
+
+// TestCommandsOnADatabaseWithoutTheSchema: each says what to do, whatever it reads first.
+func TestCommandsOnADatabaseWithoutTheSchema(t *testing.T) {
+	t.Parallel()
+	commands := [][]string{
+		{"tenant", "list"}, {"tenant", "create", "shop"}, {"tenant", "disable", "ten_1"}, {"tenant", "key", "list", "ten_1"},
+		{"tenant", "key", "create", "ten_1"}, {"tenant", "key", "revoke", "ten_1", "hint"}, {"relay", "replay", "-since", "1h"},
+		{"tenant", "erase-customer", "ten_1", "Ada"}, {"audit"},
+		{"tenant", "notify", "ten_1", "https://93.184.216.34/hook"}, // part: webhooks
+	}
+	says := func(url, want string) {
+		t.Helper()
+		for _, args := range commands {
+			var out, errs bytes.Buffer
+			env := settings(map[string]string{"DATABASE_URL": url})
+			require.NotZero(t, run(t.Context(), args, env, &out, &errs), args)
+			require.Regexp(t, "(?m)^api: (audit: )?"+want+"; run `api migrate`$", errs.String(), args)
+		}
+	}
+	says(dbtest.Empty(t), "the database is empty")
+
+	pool := dbtest.New(t)
+	_, err := pool.Raw().Exec(t.Context(), `DELETE FROM goose_db_version WHERE version_id > 1;
+		ALTER TABLE tenants RENAME TO put_aside; ALTER TABLE outbox_events RENAME TO put_aside_too;
+		ALTER TABLE api_keys RENAME TO put_aside_also`)
+	require.NoError(t, err)
+	says(pool.Raw().Config().ConnString(), `the database schema is older than this program: 00002_\w+\.sql is missing`)
+
+	// An error of another reason stays what it is.
+	pool = dbtest.New(t)
+	_, err = pool.Raw().Exec(t.Context(), `ALTER TABLE tenants RENAME TO put_aside`)
+	require.NoError(t, err)
+	var out, errs bytes.Buffer
+	require.Equal(t, 1, run(t.Context(), []string{"tenant", "list"},
+		settings(map[string]string{"DATABASE_URL": pool.Raw().Config().ConnString()}), &out, &errs))
+	require.Contains(t, errs.String(), `relation "tenants" does not exist`)
 }
 
 func TestLifetime(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"strings"
@@ -34,13 +33,6 @@ func forTerminal(s string) string {
 		}
 	}
 	return b.String()
-}
-
-// flags are those of a command. What they say about an argument quotes it.
-func (c cli) flags(command string) *flag.FlagSet {
-	f := flag.NewFlagSet(command, flag.ContinueOnError)
-	f.SetOutput(linesForTerminal{c.stderr})
-	return f
 }
 
 // linesForTerminal writes lines, and the tabs that indent them, as a terminal may show them. A write is whole lines.

@@ -53,12 +53,13 @@ func TestErrorsAreEscaped(t *testing.T) {
 // TestFlagsEscapeWhatTheyQuote: an argument may be text that was pasted.
 func TestFlagsEscapeWhatTheyQuote(t *testing.T) {
 	t.Parallel()
-	var stderr bytes.Buffer
-	flags := cli{stderr: &stderr}.flags("doctor")
-	flags.Bool("json", false, "print JSON")
-	require.Error(t, flags.Parse([]string{"-" + hostile}))
+	var stdout, stderr bytes.Buffer
+	none := func(string) string { return "" }
+	require.Equal(t, exitUsage, run(t.Context(), []string{"doctor", "-" + hostile}, none, &stdout, &stderr))
 	require.Contains(t, stderr.String(), `not defined: -a\x1b[1A`)
-	require.Contains(t, stderr.String(), "\n  -json\n    \tprint JSON\n", "the usage keeps its form")
+	require.Equal(t, exitUsage, run(t.Context(), []string{"doctor", hostile}, none, &stdout, &stderr))
+	require.Equal(t, exitUsage, run(t.Context(), []string{"tenant", hostile}, none, &stdout, &stderr))
+	require.Empty(t, stdout.String())
 	for _, r := range stderr.String() {
 		require.True(t, r == '\n' || r == '\t' || !unprintable(r), "%q in %q", r, stderr.String())
 	}

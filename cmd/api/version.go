@@ -15,10 +15,13 @@ import (
 // repository, as in a container. Otherwise the Go command records them.
 var version, commit string
 
+// unknownCommit is the commit of a build that recorded none.
+const unknownCommit = "unknown"
+
 // buildInfo is what this program was made from.
 type buildInfo struct {
 	version string // of the module, or (devel)
-	commit  string // with +changes if the working tree had some; unknown if the build had no repository
+	commit  string // with +changes if the working tree had some; or unknownCommit
 	goes    string // the version of Go
 	schema  string // the last migration that this program has
 }
@@ -32,7 +35,7 @@ func readBuildInfo() buildInfo {
 			b.commit = commitOf(info.Settings)
 		}
 	}
-	b.version, b.commit = cmp.Or(b.version, "(devel)"), cmp.Or(b.commit, "unknown")
+	b.version, b.commit = cmp.Or(b.version, "(devel)"), cmp.Or(b.commit, unknownCommit)
 	return b
 }
 
@@ -63,10 +66,14 @@ func (b buildInfo) register(r prometheus.Registerer) {
 
 // printVersion prints what this program was built from. It needs no setting.
 func printVersion(_ context.Context, cli cli, args []string) error {
-	if len(args) > 0 {
-		return errUsage
+	if err := arguments(args); err != nil {
+		return err
 	}
 	b := readBuildInfo()
+	if b.commit == unknownCommit {
+		_, _ = fmt.Fprintln(cli.stderr, "the commit is unknown: `go run` records it with -buildvcs=true only, `go build` in a "+
+			"clone of the repository; an image is given it by the build argument COMMIT")
+	}
 	_, err := fmt.Fprintf(cli.stdout, "version  %s\ncommit   %s\ngo       %s\nschema   %s\n",
 		b.version, b.commit, b.goes, b.schema)
 	return err

@@ -36,6 +36,12 @@ const (
 // ErrSchemaTooOld means that migrations are pending.
 var ErrSchemaTooOld = errors.New("the database schema is older than this program")
 
+// emptyError is ErrSchemaTooOld of a database in which no migration was applied.
+type emptyError struct{}
+
+func (emptyError) Error() string        { return "the database is empty" }
+func (emptyError) Is(target error) bool { return target == ErrSchemaTooOld }
+
 // ErrOtherSchema means that the database has migrations that this program does not contain and
 // lacks some that it does. Nothing can bring it up to date.
 var ErrOtherSchema = errors.New("the database was made with other migrations than this program has; create another one")
@@ -134,6 +140,9 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 	list, err := p.Migrations(ctx)
 	if err != nil {
 		return err
+	}
+	if !slices.ContainsFunc(list, func(m Migration) bool { return m.Applied }) {
+		return emptyError{}
 	}
 	for _, m := range list {
 		if !m.Applied {

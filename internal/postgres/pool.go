@@ -422,6 +422,20 @@ func IsUnreadable(err error) bool {
 	return errors.As(err, &value)
 }
 
+// IsUndefined reports whether a statement names a table, a column, a function or a type that the database does not have:
+// a migration is pending, or the statement is wrong.
+func IsUndefined(err error) bool {
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Code {
+	case "42P01", "42703", "42883", "42704": // table, column, function, type
+		return true
+	}
+	return false
+}
+
 // Unavailable reports whether err means that the database cannot be used now: unreachable, starting, shutting down,
 // read-only, out of connections, or too slow. An error while connecting counts, whatever its reason, and so does the end of the
 // session.
