@@ -14,7 +14,7 @@ import (
 	"example.com/payonce/proof/internal/inventory"
 )
 
-// Every command in every document is run in CI, in one of four ways:
+// Every command in every document is run in CI, in one of four ways, or is known not to be (atStripe):
 //
 //   - a step of .ci/run runs it, by day or by night, perhaps for less long (inStep);
 //   - a test runs the same program to the same end (inTest);
@@ -125,6 +125,15 @@ var inTest = map[string]struct{ dir, test string }{
 		`'Content-Type: application/json' -d "{\"order_id\":\"$ORDER\",\"payment_method\":\"pm_card_visa\"}"`: {"cmd/new",
 		"TestNoneTakesMoneyOnce"},
 
+	// docs/webhooks-from-stripe.md, with the simulator
+	"go run ./cmd/stripesim -store /tmp/stripesim.journal &":   {"cmd/stripesim", "TestRun"},
+	"until curl -fs 127.0.0.1:12112/healthz; do sleep 1; done": {"cmd/stripesim", "TestRun"},
+	"export STRIPE_API_BASE=http://127.0.0.1:12111 STRIPE_SECRET_KEY=sk_test_payonce": {"cmd/api",
+		"TestSetupStripeAtTheSimulator"},
+	"go run ./cmd/api setup stripe -url http://127.0.0.1:8080/v1/webhooks/stripe >> /tmp/stripesim.env": {"cmd/api",
+		"TestSetupStripeAtTheSimulator"},
+	"export $(cat /tmp/stripesim.env)": {"cmd/api", "TestSetupStripeAtTheSimulator"},
+
 	"SCREENSHOT_DIR=out go test -C proof ./browser -run InABrowser": {"proof/browser", "TestDocs_InABrowser"},
 }
 
@@ -141,6 +150,13 @@ var startsCI = []string{
 	".ci/run migration",
 	".ci/run races",
 	".ci/run supply",
+}
+
+// atStripe is what CI cannot run: Stripe's command line, logged in to an account in a browser.
+var atStripe = []string{
+	"stripe login",
+	"export STRIPE_WEBHOOK_SECRET=$(stripe listen --print-secret)",
+	"stripe listen --forward-to localhost:8080/v1/webhooks/stripe &",
 }
 
 func TestEveryCommandIsRun(t *testing.T) {
@@ -167,6 +183,9 @@ func TestEveryCommandIsRun(t *testing.T) {
 	}
 	for _, command := range startsCI {
 		enter(command, "startsCI")
+	}
+	for _, command := range atStripe {
+		enter(command, "atStripe")
 	}
 	for _, typed := range session {
 		enter(typed.command, "session")

@@ -47,7 +47,7 @@ var (
 		"dropdb": true, "echo": true, "export": true, "find": true,
 		"git": true, "gofmt": true, "grep": true, "head": true, "jq": true, "k6": true, "ls": true, "mv": true,
 		"pg_dump": true, "pg_restore": true, "printf": true, "promtool": true, "psql": true,
-		"rm": true, "sed": true, "sha256sum": true, "sort": true, "tail": true, "uniq": true, "xargs": true, "for": true, "do": true, "done": true,
+		"rm": true, "sed": true, "sha256sum": true, "sort": true, "stripe": true, "tail": true, "uniq": true, "xargs": true, "for": true, "do": true, "done": true,
 		"if": true, "fi": true, "until": true, "sleep": true,
 	}
 )

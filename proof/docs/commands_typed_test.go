@@ -90,13 +90,14 @@ var session = []typed{
 		return []string{"doctor", "doctor || test $? = 1"}
 	}, says: `(?m)^bad +database.schema +the database is empty; run .api migrate.$`},
 	{command: `go run ./cmd/api setup stripe -url https://HOST/v1/webhooks/stripe`,
+		as:   func(*terminal) []string { return []string{"HOST", "pay.example.com"} },
 		says: `(?m)^STRIPE_WEBHOOK_SECRET=whsec_\w+$`},
 	{command: `export STRIPE_WEBHOOK_SECRET=whsec_new,whsec_old`, how: (*terminal).export},
 	{command: `go run ./cmd/api doctor | grep settings.webhook_secret`, says: `^ok +settings.webhook_secret +2 set\n$`},
 	{command: `export STRIPE_WEBHOOK_SECRET=whsec_…`, how: (*terminal).export, as: func(*terminal) []string {
 		return []string{"whsec_…", "whsec_typed"}
 	}},
-	{command: `go run ./cmd/api version`, says: `(?m)^schema +\d+$`},
+	{command: `go run -buildvcs=true ./cmd/api version`, says: `(?m)^schema +\d+$`},
 	{command: `go run ./cmd/api migrate`, as: func(*terminal) []string {
 		return []string{"go run", `DATABASE_URL="$OWNER_URL" go run`}
 	}, says: `(?m)^applied 00001_`},
