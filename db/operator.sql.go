@@ -164,7 +164,10 @@ WITH held AS MATERIALIZED (
     ORDER BY p.capture_before LIMIT $2
 )
 SELECT count(*) AS held,
-    count(*) FILTER (WHERE h.capture_before < clock_timestamp() + $1::interval) AS expiring
+    count(*) FILTER (WHERE h.capture_before >= clock_timestamp()
+        AND h.capture_before < clock_timestamp() + $1::interval) AS expiring,
+    count(*) FILTER (WHERE h.capture_before < clock_timestamp()) AS overdue,
+    count(*) FILTER (WHERE h.capture_before < clock_timestamp() - interval '1 day') AS unread
 FROM held h
 `
 
@@ -176,13 +179,21 @@ type OperatorAuthorizationCountsParams struct {
 type OperatorAuthorizationCountsRow struct {
 	Held     int64
 	Expiring int64
+	Overdue  int64
+	Unread   int64
 }
 
-// Counts authorizations, up to a limit, and of them those that are about to expire.
+// Counts authorizations, up to a limit, and of them those that are about to expire, those that should have ended
+// (overdue), and of the latter those whose end has not been read from Stripe for a day (unread).
 func (q *Queries) OperatorAuthorizationCounts(ctx context.Context, arg OperatorAuthorizationCountsParams) (OperatorAuthorizationCountsRow, error) {
 	row := q.db.QueryRow(ctx, OperatorAuthorizationCounts, arg.Within, arg.ScanMax)
 	var i OperatorAuthorizationCountsRow
-	err := row.Scan(&i.Held, &i.Expiring)
+	err := row.Scan(
+		&i.Held,
+		&i.Expiring,
+		&i.Overdue,
+		&i.Unread,
+	)
 	return i, err
 }
 

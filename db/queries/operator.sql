@@ -238,13 +238,17 @@ WHERE p.capture_before < (SELECT clock_timestamp() + @within::interval)
 ORDER BY p.capture_before LIMIT @limit_rows;
 
 -- name: OperatorAuthorizationCounts :one
--- Counts authorizations, up to a limit, and of them those that are about to expire.
+-- Counts authorizations, up to a limit, and of them those that are about to expire, those that should have ended
+-- (overdue), and of the latter those whose end has not been read from Stripe for a day (unread).
 WITH held AS MATERIALIZED (
     SELECT p.capture_before FROM payments p WHERE p.capture_before IS NOT NULL
     ORDER BY p.capture_before LIMIT @scan_max
 )
 SELECT count(*) AS held,
-    count(*) FILTER (WHERE h.capture_before < clock_timestamp() + @within::interval) AS expiring
+    count(*) FILTER (WHERE h.capture_before >= clock_timestamp()
+        AND h.capture_before < clock_timestamp() + @within::interval) AS expiring,
+    count(*) FILTER (WHERE h.capture_before < clock_timestamp()) AS overdue,
+    count(*) FILTER (WHERE h.capture_before < clock_timestamp() - interval '1 day') AS unread
 FROM held h;
 
 -- name: OperatorAuthorizationsExpired :many

@@ -136,6 +136,12 @@ func PaidMinor(p db.Payment) int64 {
 	return p.AmountMinor
 }
 
+// IsReleased reports whether the money of a payment was authorized, and was released without a capture. A payment that was
+// canceled has a charge only if it was authorized before.
+func IsReleased(p db.Payment) bool {
+	return p.ManualCapture && p.Status == db.PaymentStatusCanceled && p.ChargeID != nil
+}
+
 // Paid is the order's payment that succeeded; nil if there is none.
 func (o *Order) Paid() *Payment {
 	return o.payment(func(p Payment) bool { return p.Status == db.PaymentStatusSucceeded })

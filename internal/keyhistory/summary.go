@@ -71,7 +71,7 @@ func verdictOn(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 		if expiredUncaptured(m.payment) {
 			return expiredVerdict
 		}
-		return "the payment was canceled, no money taken"
+		return "the payment was canceled, no money taken" + releasedNote(m.payment)
 	case m.order != nil && row.Operation == payments.CreateOrder:
 		return "one order was made"
 	case m.order != nil && m.order.Status == db.OrderStatusCanceled:
@@ -141,7 +141,7 @@ func paymentVerdict(m made) string {
 		if expiredUncaptured(p) {
 			return expiredVerdict
 		}
-		return "canceled, no money taken"
+		return "canceled, no money taken" + releasedNote(p)
 	case db.PaymentStatusAuthorized:
 		return authorizedVerdict(p)
 	case db.PaymentStatusProcessing, db.PaymentStatusRequiresAction:
@@ -149,14 +149,19 @@ func paymentVerdict(m made) string {
 	return unended
 }
 
-// authorizationExpired is the failure code of a payment whose authorization expired.
-const authorizationExpired = "authorization_expired"
-
 const expiredVerdict = "the authorization expired before it was captured, no money taken"
 
 // expiredUncaptured reports whether the authorization of a payment that was canceled had expired.
 func expiredUncaptured(p *db.Payment) bool {
-	return postgres.Deref(p.FailureCode) == authorizationExpired
+	return postgres.Deref(p.FailureCode) == payments.AuthorizationExpired
+}
+
+// releasedNote says what was reserved on the card of a payment that was canceled, because the customer may still see it.
+func releasedNote(p *db.Payment) string {
+	if !compare.IsReleased(*p) {
+		return ""
+	}
+	return "; " + money.Format(p.AmountMinor, p.Currency) + " was reserved on the card and then released"
 }
 
 // authorizedVerdict is the verdict about a payment whose money is reserved. While a capture works on it the money may

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -64,9 +65,6 @@ func TestAuthorizations(t *testing.T) {
 		for _, id := range []string{order, soon, next} {
 			require.Contains(t, a.body, `<a href="/operator/objects/`+d.Tenant.ID+"/"+id+`">`)
 		}
-		d.lasts(next, "-5 minutes")
-		require.Contains(t, p.get("/operator").says(), "10.00 USD expired 5 min ago; what became of it is read from Stripe")
-
 		require.Equal(t, http.StatusOK, d.API.Capture("c1", soon, 0).Status)
 		require.Equal(t, http.StatusOK, d.API.CancelPayment("c2", next).Status)
 		d.quiet()
@@ -84,12 +82,100 @@ func TestAuthorizations(t *testing.T) {
 		require.Equal(t, http.StatusPaymentRequired, d.API.Capture("late", payment, 0).Status)
 		d.quiet()
 		a := p.get("/operator")
-		require.Contains(t, a.says(), "1 authorization has expired in the last day")
-		require.Contains(t, a.says(), "Expired in the last day, uncaptured; the orders are open again: 10.00 USD "+payment)
+		require.Contains(t, a.says(), "No action needed. For information: 1 authorization has expired in the last day "+
+			"Nothing is unfinished.", "it is over")
+		require.Contains(t, a.body, `<section class="answer good">`)
+		require.Contains(t, a.says(), "Expired in the last day, uncaptured. Nothing was taken, and the orders are open again. "+
+			"Nothing is left to do at Stripe. Tell the tenant: if the goods have left, a new payment is needed, with the "+
+			"customer. 10.00 USD "+payment)
 		require.Contains(t, a.says(), "No payment is authorized and not captured.")
 		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+payment).says(), "Failure authorization_expired")
 		d.Exec("UPDATE payments SET updated_at = clock_timestamp() - interval '25 hours'")
-		require.Contains(t, p.get("/operator").says(), "No action needed.")
+		a = p.get("/operator")
+		require.Contains(t, a.says(), "No action needed. Nothing is unfinished.")
+		require.NotContains(t, a.says(), "For information")
+	})
+
+	t.Run("ThatShouldHaveEndedDoNotNeedYouForADay", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, world.AdminToken)
+		p := d.signedIn(t, "Ada")
+		_, payment := d.authorized("k")
+		_, second := d.authorized("second")
+		href := "/operator/objects/" + d.Tenant.ID + "/" + payment
+		d.quiet()
+		d.lasts(second, "2 hours")
+		d.lasts(payment, "-5 hours")
+		a := p.get("/operator")
+		require.Contains(t, a.says(), "1 problem needs you. 1 authorization expires within 24 hours Late, and retried "+
+			"automatically: 1 authorization has expired, and how it ended is read from Stripe")
+		require.Contains(t, a.says(), "2 payments are authorized and not captured, 1 of which expires within 24 hours. "+
+			"1 has expired, and how it ended is not read from Stripe yet.")
+		require.Contains(t, a.says(), "10.00 USD expired 5 h 0 min ago Automatic: it cannot be captured any more.")
+		require.Equal(t, 1, strings.Count(a.says(), "Needs you: nothing captures it."))
+		a = p.get(href)
+		require.Contains(t, a.says(), "10.00 USD authorized, which expired 5 h 0 min ago. How it ended is not read from "+
+			"Stripe yet.")
+		require.Contains(t, a.says(), "authorized The authorization expired 5 h 0 min ago. How it ended is not read from "+
+			"Stripe yet.")
+		require.NotContains(t, a.says(), "Not charged")
+		require.NotContains(t, a.says(), "not taken")
+
+		require.Equal(t, http.StatusOK, d.API.Capture("c", second, 0).Status)
+		d.quiet()
+		d.lasts(payment, "-23 hours -59 minutes")
+		a = p.get("/operator")
+		require.Contains(t, a.says(), "No action needed yet.")
+		require.NotContains(t, a.says(), "Needs you")
+		d.lasts(payment, "-24 hours -1 minute")
+		a = p.get("/operator")
+		require.Contains(t, a.says(), "1 problem needs you. 1 authorization expired over a day ago, and how it ended is not read from Stripe")
+		require.NotContains(t, a.says(), "how it ended is read")
+		require.Contains(t, a.says(), "Needs you: for a day, how it ended has not been read from Stripe.")
+		require.Contains(t, a.body, `<article class="item bad">`)
+		d.Exec("UPDATE payments SET capturing_key = 'x' WHERE id = $1", payment)
+		require.Contains(t, p.get("/operator").says(), "Being worked on: see the unfinished requests.")
+	})
+
+	t.Run("ThatWereReleasedAreNamed", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, world.AdminToken)
+		p := d.signedIn(t, "Ada")
+		order, payment := d.authorized("k")
+		page := func() page { return p.get("/operator/objects/" + d.Tenant.ID + "/" + order) }
+		require.Equal(t, http.StatusOK, d.API.CancelPayment("c", payment).Status)
+		a := page()
+		require.Contains(t, a.says(), "Not charged. 10.00 USD was reserved on the card and then released.")
+		require.Contains(t, a.says(), "10.00 USD canceled 10.00 USD was reserved on the card and then released. Nothing was "+
+			"taken, and that is no refund. A bank may show it as a pending charge for some days more.")
+		require.Contains(t, a.says(), "Result of this key: canceled, no money taken; 10.00 USD was reserved on the card and "+
+			"then released.")
+
+		lapsed := d.API.Authorize("again", order, "pm_card_visa").ID()
+		d.Sim.Advance(8 * 24 * time.Hour)
+		require.Equal(t, http.StatusPaymentRequired, d.API.Capture("late", lapsed, 0).Status)
+		a = page()
+		require.Contains(t, a.says(), "Not charged. 10.00 USD was reserved on the card 2 times, and not taken.")
+		require.Contains(t, a.says(), "10.00 USD canceled 10.00 USD was reserved on the card until the authorization expired. "+
+			"Nothing was taken. A bank may")
+		d.Exec("DELETE FROM payments WHERE id = $1", payment)
+		require.Contains(t, page().says(), "Not charged. 10.00 USD was reserved on the card until the authorization expired.")
+
+		require.Equal(t, http.StatusCreated, d.API.Pay("paid", order, "pm_card_visa").Status)
+		require.Contains(t, page().says(), "Charged once: 10.00 USD. 10.00 USD was reserved on the card until the "+
+			"authorization expired.", "what may look like a second charge")
+
+		// What was canceled before it was authorized, or declined, was never reserved.
+		waits := d.API.Order()
+		held := d.API.Authorize("3ds", waits, "pm_card_authenticationRequired")
+		require.Equal(t, http.StatusAccepted, held.Status, held)
+		d.API.CancelPayment("c3", held.ID())
+		d.API.Complete()
+		require.Equal(t, "canceled", d.Text("SELECT status FROM payments WHERE id = $1", held.ID()))
+		require.Equal(t, http.StatusPaymentRequired, d.API.Authorize("no", waits, "pm_card_chargeDeclined").Status)
+		a = p.get("/operator/objects/" + d.Tenant.ID + "/" + waits)
+		require.Contains(t, a.says(), "Not charged.")
+		require.NotContains(t, a.says(), "was reserved")
 	})
 
 	t.Run("AreExplainedOnTheirPage", func(t *testing.T) {
@@ -115,6 +201,8 @@ func TestAuthorizations(t *testing.T) {
 		a = p.get(href)
 		require.Contains(t, a.says(), "10.00 USD authorized, and a capture of 4.00 USD is not finished. Charged at most once.")
 		require.Contains(t, a.says(), "Works on it a capture of 4.00 USD, hash of the key "+hash("secret-key"))
+		require.Contains(t, a.says(), "Held on the card, or taken: a capture works on it. The authorization expires in")
+		require.NotContains(t, a.says(), "and not taken")
 		require.Contains(t, a.says(), "Capture of 4.00 USD outcome unknown")
 		require.Contains(t, a.says(), "Money unknown whether it has moved")
 		require.Contains(t, a.says(), "Capture: key history")
@@ -125,7 +213,7 @@ func TestAuthorizations(t *testing.T) {
 		d.lasts(payment, "3 hours")
 		a = p.get("/operator")
 		require.Contains(t, a.says(), "1 call to Stripe has an unknown outcome, the oldest for 6 min")
-		require.Contains(t, a.says(), "It is being worked on: see the unfinished requests.")
+		require.Contains(t, a.says(), "Being worked on: see the unfinished requests.")
 		d.Exec("UPDATE stripe_call_rows SET outcome = 'not_executed' WHERE operation = 'capture'")
 		require.Contains(t, p.get(href).says(), "Money may have been captured")
 
@@ -154,7 +242,26 @@ func TestAuthorizations(t *testing.T) {
 		a := p.get("/operator/objects/" + d.Tenant.ID + "/" + payment)
 		require.Contains(t, a.says(), "Not charged: 10.00 USD authorized, and being released.")
 		require.Contains(t, a.says(), "Works on it a cancel, hash of the key "+hash("cancel"))
+		require.Contains(t, a.says(), "Held on the card, and being released. The authorization expires in")
+		require.NotContains(t, a.says(), "not taken")
 	})
+}
+
+// TestWaitForTheCustomerIsNoError: 3-D Secure.
+func TestWaitForTheCustomerIsNoError(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, world.AdminToken)
+	p := d.signedIn(t, "Ada")
+	a := d.API.Pay("k", d.API.Order(), "pm_card_authenticationRequired")
+	require.Equal(t, http.StatusAccepted, a.Status, a)
+	for _, path := range []string{"/operator", "/operator/objects/" + d.Tenant.ID + "/" + a.ID()} {
+		says := p.get(path).says()
+		require.Contains(t, says, "Waits because the customer must act", path)
+		require.NotContains(t, says, "Last error", path)
+	}
+	key := p.post("/operator/find", url.Values{"what": {"k"}, "csrf": {p.get("/operator").field("csrf")}}).says()
+	require.Contains(t, key, "Waits because the customer must act")
+	require.NotContains(t, key, "Last error")
 }
 
 // TestFindsWhatWasNamedElsewhere: by what Stripe, a bank or a customer names. Nothing but the whole name is found, and it
@@ -184,6 +291,11 @@ func TestFindsWhatWasNamedElsewhere(t *testing.T) {
 	order(d.API, "three", `"another"`)
 	order(d.API, "four", `"one"`)
 
+	require.Contains(t, p.get("/operator").body, `placeholder="id, key or customer reference: `)
+	require.Contains(t, p.get("/operator/find?q=another").says(),
+		"An idempotency key or a customer reference can be searched for with the form only")
+	require.Contains(t, p.get("/operator/find?q="+ids.New(ids.Order)).says(),
+		"Keys and customer references are found by the form.")
 	found := find(reference)
 	require.Equal(t, http.StatusOK, found.status)
 	require.Contains(t, found.says(), "Orders of this customer reference")

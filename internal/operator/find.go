@@ -88,7 +88,7 @@ func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string, k
 		}
 	}
 	if err == nil && !keysToo {
-		s.renderError(w, r, http.StatusNotFound, "Nothing found.", "No object has this id. Keys are found by the form.")
+		s.renderError(w, r, http.StatusNotFound, "Nothing found.", "No object has this id. Keys and customer references are found by the form.")
 		return
 	}
 	if err == nil { // A caller may use anything as a key or a reference, also what looks like an id.

@@ -636,7 +636,7 @@ func TestPage(t *testing.T) {
 		d.API.Pay("ord_4711-pay", d.API.Order(), "pm_card_visa")
 		for _, key := range []string{"raw-key", "ord_4711-pay"} { // the second looks like an id
 			a := p.get("/operator/find?q=" + key)
-			require.Contains(t, a.says(), "An idempotency key can be searched for with the form only")
+			require.Contains(t, a.says(), "An idempotency key or a customer reference can be searched for with the form only")
 			require.NotContains(t, a.body, key)
 		}
 	})

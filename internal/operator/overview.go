@@ -30,6 +30,7 @@ type overviewPage struct {
 	Now        time.Time  // by the database's clock, which all ages below refer to
 	Needs      []headline // needs an operator
 	Late       []headline // late, and being retried automatically
+	Notes      []headline // worth knowing; nothing is unfinished
 	Unreadable []headline // panels that could not be read
 
 	Work       workPanel
@@ -264,8 +265,8 @@ func (p *overviewPage) summarize() {
 		"objects differ between Stripe and this database", "money")
 	needs(p.Holds.Counts.Expiring, "authorization expires within 24 hours", "authorizations expire within 24 hours",
 		"authorizations")
-	needs(p.Holds.expired(), "authorization has expired in the last day", "authorizations have expired in the last day",
-		"authorizations")
+	needs(p.Holds.Counts.Unread, "authorization expired over a day ago, and how it ended is not read from Stripe",
+		"authorizations expired over a day ago, and how they ended is not read from Stripe", "authorizations")
 	needs(p.Owed.Counts.Parked, "refund is owed to a customer", "refunds are owed to customers", "owed")
 	// part: disputes {
 	needs(p.Disputes.Counts.NeedsResponse, "dispute needs a response", "disputes need a response", "disputes")
@@ -280,6 +281,10 @@ func (p *overviewPage) summarize() {
 		"deliveries")
 	// part: webhooks }
 	p.addLate()
+	if n := p.Holds.expired(); n > 0 {
+		p.Notes = append(p.Notes, headline{plural(n, "authorization has expired in the last day",
+			"authorizations have expired in the last day"), "authorizations"})
+	}
 }
 
 // addUnreadable names the panels without data: their counts are zero, which must not be
@@ -313,6 +318,10 @@ func (p *overviewPage) addLate() {
 	}
 	if n := p.Owed.Retried(); n > 0 {
 		p.Late = append(p.Late, headline{plural(n, "refund failed and is owed", "refunds failed and are owed"), "owed"})
+	}
+	if n := p.Holds.Counts.Overdue - p.Holds.Counts.Unread; n > 0 {
+		p.Late = append(p.Late, headline{plural(n, "authorization has expired, and how it ended is read from Stripe",
+			"authorizations have expired, and how they ended is read from Stripe"), "authorizations"})
 	}
 	late(p.Work.Counts.UnknownSeconds, unknownOld,
 		plural(p.Work.Counts.Unknown, "call to Stripe has", "calls to Stripe have")+" an unknown outcome", "work")

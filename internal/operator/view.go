@@ -79,6 +79,7 @@ var functions = template.FuncMap{
 	"date":        func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
 	"advice":      discrepancyAdvice,
 	"discrepancy": discrepancyLabel,
+	"errorLabel":  errorLabel,
 	"firstLine":   func(s string) string { first, _, _ := strings.Cut(s, "\n"); return first },
 	"isObjectID":  isObjectID,
 	"operation":   operationLabel,
@@ -134,6 +135,14 @@ func sentence(s string) string {
 	}
 	first, size := utf8.DecodeRuneInString(s)
 	return string(unicode.ToUpper(first)) + s[size:] + "."
+}
+
+// errorLabel is the label of why a request was not finished. A customer who must act is no error.
+func errorLabel(why string) string {
+	if why == payments.CustomerMustAct {
+		return "Waits because"
+	}
+	return "Last error"
 }
 
 // clock is a time of today.

@@ -169,7 +169,7 @@ func expiry(i stripe.Intent) (code, message *string) {
 	if !i.Expired() {
 		return nil, nil
 	}
-	return new(authorizationExpired), new("The authorization expired before it was captured. Nothing was taken.")
+	return new(AuthorizationExpired), new("The authorization expired before it was captured. Nothing was taken.")
 }
 
 // EndAuthorization is endAuthorization of a payment that it reads and locks. One that has ended already stays as it is.
@@ -181,8 +181,8 @@ func EndAuthorization(ctx context.Context, q *db.Queries, seen db.Payment, i str
 	return endAuthorization(ctx, q, p, order, i)
 }
 
-// authorizationExpired is the failure code of a payment whose authorization expired.
-const authorizationExpired = "authorization_expired"
+// AuthorizationExpired is the failure code of a payment whose authorization expired.
+const AuthorizationExpired = "authorization_expired"
 
 // authorizationSeen applies what Stripe shows of the intent of an authorized payment, in q's transaction. A capture or
 // cancel of ours that waits is expedited. errHeld: a process works on it.

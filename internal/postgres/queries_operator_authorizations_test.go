@@ -51,10 +51,17 @@ func TestQueriesOfAuthorizations(t *testing.T) {
 			row twin ID=waits OrderID=ord_8 AmountMinor=1000 Currency=eur CaptureBefore=-2h1m CapturingKey=x_1`},
 		{rule: "Counts", query: q.OperatorAuthorizationCounts,
 			with: db.OperatorAuthorizationCountsParams{Within: 24 * time.Hour, ScanMax: 99}, want: `
-			row Held=8 Expiring=6`},
+			row Held=8 Expiring=4 Overdue=2`},
 		{rule: "CountsTheNextToExpire", query: q.OperatorAuthorizationCounts,
 			with: db.OperatorAuthorizationCountsParams{Within: 24 * time.Hour, ScanMax: 3}, want: `
-			row Held=3 Expiring=3`},
+			row Held=3 Expiring=1 Overdue=2`},
+		{rule: "CountsWhoseEndIsNotRead", query: q.OperatorAuthorizationCounts, given: `
+			payments
+			  id      order_id  status      capture_before  created_at  manual_capture  intent_id
+			  recent  ord_40    authorized  -23h            -90h        true            pi_40
+			  unread  ord_41    authorized  -25h            -90h        true            pi_41`,
+			with: db.OperatorAuthorizationCountsParams{Within: 24 * time.Hour, ScanMax: 99}, want: `
+			row Held=10 Expiring=4 Overdue=4 Unread=1`},
 		{rule: "ReadsTheLastExpiredFirst", query: q.OperatorAuthorizationsExpired,
 			with: db.OperatorAuthorizationsExpiredParams{ScanMax: 99, LimitRows: 9}, want: `
 			row ID=expired OrderID=ord_3 AmountMinor=1000 Currency=eur UpdatedAt=-9h
