@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -121,7 +122,7 @@ func TestOperator(t *testing.T) {
 	t.Run("ParkedRequestIsRetried", func(t *testing.T) {
 		d := world.NewDesk(t, world.AdminToken)
 		payment, order := d.ParkedPayment("k")
-		s := openDesk(t, d, chromium, "/operator", browser.Desktop)
+		s := openDesk(t, d, chromium, "/operator", browser.Size{Width: 1280, Height: 1240}) // docs/img/operator.png
 		s.text()
 		s.Screenshot(t, "operator-login")
 		s.fill("#actor", "Ada")
@@ -327,6 +328,35 @@ func TestOperator(t *testing.T) {
 		s.click(a.ID())
 		s.until("Payments (")
 		s.text()
+	})
+
+	t.Run("Authorizations", func(t *testing.T) {
+		d := world.NewDesk(t, "")
+		small := browser.Size{Width: 360, Height: 740}
+		expired := d.API.Authorize("expired", d.API.Order(), "pm_card_visa").ID()
+		d.Sim.Advance(8 * 24 * time.Hour)
+		require.Equal(t, http.StatusPaymentRequired, d.API.Capture("late", expired, 0).Status)
+		overdue := d.API.Authorize("overdue", d.API.Order(), "pm_card_visa").ID()
+		soon := d.API.Authorize("soon", d.API.Order(), "pm_card_visa").ID()
+		last := func(id, interval string) {
+			d.Exec("UPDATE payments SET capture_before = clock_timestamp() + $2::interval WHERE id = $1", id, interval)
+		}
+		last(overdue, "-5 hours")
+		s := openDesk(t, d, chromium, "/operator", small)
+		require.Contains(t, s.text(), "For information:")
+		s.Screenshot(t, "operator-authorizations-top-phone")
+		s.Do(t, chromedp.Navigate(d.PageURL+"/operator#authorizations"))
+		require.Contains(t, s.text(), "expired 5 h 0 min ago")
+		s.Screenshot(t, "operator-authorizations-phone")
+		last(soon, "23 hours 59 minutes")
+		s.Do(t, chromedp.Reload())
+		require.Contains(t, s.text(), "1 problem needs you.")
+		s.Screenshot(t, "operator-authorizations-soon-phone")
+		for id, says := range map[string]string{expired: "reserved on the card until the authorization expired", overdue: "expired 5 h"} {
+			s.Do(t, chromedp.Navigate(d.PageURL+"/operator/objects/"+d.Tenant.ID+"/"+id))
+			require.Contains(t, s.text(), says)
+			s.Screenshot(t, "operator-authorization-"+strings.Fields(says)[0]+"-phone")
+		}
 	})
 
 	t.Run("UnreadablePanel", func(t *testing.T) {
