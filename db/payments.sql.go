@@ -804,6 +804,47 @@ func (q *Queries) PaymentIntentsBefore(ctx context.Context, arg PaymentIntentsBe
 	return items, nil
 }
 
+const PaymentIntentsOpenBefore = `-- name: PaymentIntentsOpenBefore :many
+SELECT intent_number, intent_id::text AS intent_id
+FROM payments
+WHERE tenant_id = $1 AND order_id = $2 AND intent_number < $3 AND intent_id IS NOT NULL
+GROUP BY intent_number, intent_id
+HAVING NOT bool_or(intent_closed OR intent_spent)
+ORDER BY intent_number
+`
+
+type PaymentIntentsOpenBeforeParams struct {
+	TenantID     string
+	OrderID      string
+	IntentNumber int32
+}
+
+type PaymentIntentsOpenBeforeRow struct {
+	IntentNumber int32
+	IntentID     string
+}
+
+// Returns the PaymentIntents that an order had before the one of the given number, and that can still be confirmed.
+func (q *Queries) PaymentIntentsOpenBefore(ctx context.Context, arg PaymentIntentsOpenBeforeParams) ([]PaymentIntentsOpenBeforeRow, error) {
+	rows, err := q.db.Query(ctx, PaymentIntentsOpenBefore, arg.TenantID, arg.OrderID, arg.IntentNumber)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PaymentIntentsOpenBeforeRow{}
+	for rows.Next() {
+		var i PaymentIntentsOpenBeforeRow
+		if err := rows.Scan(&i.IntentNumber, &i.IntentID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const PaymentList = `-- name: PaymentList :many
 SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
 WHERE tenant_id = $1 AND id >= $2 AND id < $3

@@ -370,6 +370,15 @@ SELECT intent_id::text
 FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number < @intent_number AND intent_id IS NOT NULL;
 
+-- name: PaymentIntentsOpenBefore :many
+-- Returns the PaymentIntents that an order had before the one of the given number, and that can still be confirmed.
+SELECT intent_number, intent_id::text AS intent_id
+FROM payments
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number < @intent_number AND intent_id IS NOT NULL
+GROUP BY intent_number, intent_id
+HAVING NOT bool_or(intent_closed OR intent_spent)
+ORDER BY intent_number;
+
 -- name: PaymentsConfirmable :many
 -- Returns payments that are authorized, or that ended without success and whose PaymentIntent can still be confirmed, or
 -- was spent, in the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one

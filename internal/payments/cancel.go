@@ -90,20 +90,35 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("read order %s: %w", c.ResourceID, err)
 	}
-	if closesNoMore(target.Order.Status) || target.IntentClosed || target.IntentID == "" {
+	if closesNoMore(target.Order.Status) {
+		return s.finishOrder(ctx, c, target, stripe.Intent{})
+	}
+	ref := compare.OrderRef{TenantID: c.TenantID, OrderID: c.ResourceID}
+	if earlier, why, err := s.closeEarlier(ctx, c, ref, target.IntentNumber); err != nil || earlier != nil {
+		return s.orderStays(ctx, c, target, earlier, why, err)
+	}
+	if target.IntentClosed || target.IntentID == "" {
 		return s.finishOrder(ctx, c, target, stripe.Intent{})
 	}
 	intent, out, err := s.CancelIntent(ctx, c, db.Payment{
 		TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber, IntentID: &target.IntentID,
 	})
-	if err != nil {
-		return idempotency.Answer{}, err
+	if err == nil && intent.Status == stripe.IntentCanceled {
+		return s.finishOrder(ctx, c, target, intent)
+	}
+	return s.orderStays(ctx, c, target, &intent, fmt.Errorf("cancel the intent: %w", out.Why()), err)
+}
+
+// orderStays continues when an intent of the order is not canceled: it was paid, or may still be.
+func (s cancels) orderStays(
+	ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow, intent *stripe.Intent, why, failed error,
+) (idempotency.Answer, error) {
+	if failed != nil {
+		return idempotency.Answer{}, failed
 	}
 	switch intent.Status {
-	case stripe.IntentCanceled:
-		return s.finishOrder(ctx, c, target, intent)
 	case stripe.IntentSucceeded:
-		answer, err := s.orderPaidFirst(ctx, c, intent, target.LiveStatus)
+		answer, err := s.orderPaidFirst(ctx, c, *intent, target.LiveStatus)
 		switch {
 		case errors.Is(err, errCapturedOtherwise):
 			return s.orderWaits(ctx, c, target.Order, err)
@@ -114,14 +129,14 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 		if err := s.intentSpent(ctx, ref, intent.ID); err != nil {
 			return idempotency.Answer{}, err
 		}
-		return s.finishOrder(ctx, c, target, intent)
+		return s.finishOrder(ctx, c, target, *intent)
 	case stripe.IntentProcessing:
 		if err := c.YieldOrPark(ctx, errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err
 		}
 		return idempotency.Answer{}, ErrPaymentInProgress // as if it had been refused at once, to be retried later
 	}
-	return s.orderWaits(ctx, c, target.Order, fmt.Errorf("cancel the intent: %w", out.Why()))
+	return s.orderWaits(ctx, c, target.Order, why)
 }
 
 func (s cancels) orderWaits(

@@ -8,6 +8,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
@@ -102,4 +103,33 @@ func (s *Service) CancelIntent(
 		return intent, out, s.calls.RecordAttempt(ctx, c, target, out)
 	}
 	return intent, out, nil
+}
+
+// closeEarlier cancels the intents that an order had before the one of the number and that can still be confirmed. It
+// returns the first that stays, as Stripe shows it, without a status if that is unknown, and why; nil: none does.
+func (s *Service) closeEarlier(
+	ctx context.Context, c *idempotency.Claim, order compare.OrderRef, number int32,
+) (stays *stripe.Intent, why, err error) {
+	open, err := s.pool.PaymentIntentsOpenBefore(ctx, db.PaymentIntentsOpenBeforeParams{
+		TenantID: order.TenantID, OrderID: order.OrderID, IntentNumber: number,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the earlier intents of order %s: %w", order.OrderID, err)
+	}
+	for _, earlier := range open {
+		intent, out, err := s.CancelIntent(ctx, c, db.Payment{
+			TenantID: order.TenantID, OrderID: order.OrderID, IntentNumber: earlier.IntentNumber, IntentID: &earlier.IntentID,
+		})
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case errors.Is(out.Err, stripe.ErrNoSuchObject): // Nobody can pay it.
+		case intent.Status != stripe.IntentCanceled:
+			return &intent, fmt.Errorf("cancel the earlier intent %s: %w", earlier.IntentID, out.Why()), nil
+		}
+		if err := intentEnded(ctx, s.pool.Queries, order, earlier.IntentID); err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, nil
 }

@@ -228,6 +228,11 @@ func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, r *Run
 		TenantID: r.Payment.TenantID, OrderID: r.Order.ID, AmountMinor: r.Payment.AmountMinor,
 		Currency: r.Payment.Currency, ManualCapture: r.Payment.ManualCapture,
 	}
+	if r.Payment.IntentNumber > 1 {
+		if answer, stays, err := s.endEarlier(ctx, c, r); stays || err != nil {
+			return answer, err
+		}
+	}
 	call := r.createCall()
 	out, attempts, err := s.calls.Make(ctx, c, call, &r.recorded,
 		func(ctx context.Context, call stripe.Call) stripe.Outcome {

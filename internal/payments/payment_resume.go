@@ -60,6 +60,28 @@ func (s *Service) createUnanswered(
 	return s.Wait(ctx, c, r, why) // It may have been made, so it may not be abandoned yet.
 }
 
+// endEarlier cancels the order's earlier intents before another is made: those of the other kind of capture, and those
+// that nothing has used for a day. stays: one of them was paid, which ends the payment, or may still be, and the payment
+// waits.
+func (s *Service) endEarlier(
+	ctx context.Context, c *idempotency.Claim, r *Run,
+) (answer idempotency.Answer, stays bool, err error) {
+	earlier, why, err := s.closeEarlier(ctx, c, r.order(), r.Payment.IntentNumber)
+	switch {
+	case err != nil || earlier == nil:
+		return idempotency.Answer{}, false, err
+	case earlier.Status != stripe.IntentSucceeded:
+		answer, err = s.Wait(ctx, c, r, why)
+		return answer, true, err
+	}
+	// The reconciler adopts what it has taken.
+	answer, err = r.ending.Finish(ctx, c, r, Settlement{Status: db.PaymentStatusFailed, ClosesIntent: true,
+		Call: r.createCall(), Outcome: stripe.Outcome{Effect: stripe.Refused}, Failure: stripe.Failure{
+			Code: "order_already_paid", Message: "The order was paid at Stripe meanwhile. No money was taken by this payment.",
+		}})
+	return answer, true, err
+}
+
 // mayMakeAnother returns nil if the intent of a creation was certainly not paid, and another may be
 // made in its place. A database that was restored may not know that it was: then it is looked for,
 // unless Stripe says that no request came before those that are recorded.

@@ -1,0 +1,94 @@
+package payments_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/stripe"
+)
+
+// TestCaptureIsSwitched: a payment was declined, and the next one of its order is captured in the other way, which needs
+// another PaymentIntent. The first is canceled before that is made: with two that can be confirmed, the order could be
+// paid twice.
+func TestCaptureIsSwitched(t *testing.T) {
+	t.Parallel()
+	const (
+		open     = stripe.IntentRequiresConfirmation
+		canceled = stripe.IntentCanceled
+		paid     = stripe.IntentSucceeded
+	)
+	p := play(t)
+	payments := func(p *played, order string) string {
+		return p.w.Text(`SELECT o.status || ': ' || string_agg(concat_ws(' ', p.intent_number, p.status,
+				CASE WHEN p.intent_closed THEN 'closed' END), ', ' ORDER BY p.intent_number)
+			FROM orders o JOIN payments p ON p.order_id = o.id WHERE o.id = $1 GROUP BY o.status`, order)
+	}
+	begin := func(t *testing.T) (*played, string) {
+		t.Helper()
+		p, order, _ := p.orderWith(t, []response{done(create, open), other(confirm, stripe.Refused, declined)})
+		require.Equal(t, "open: 1 failed", payments(p, order))
+		return p, order
+	}
+	// second has another intent made and authorized.
+	second := func(p *played) []response {
+		of := func(r *response) { r.intent.ID, r.out.Intent.ID = p.script.intent+"_2", p.script.intent+"_2" }
+		held := stripe.IntentRequiresCapture
+		return []response{done(create, open, of), done(confirm, held, of), shows(held, of)}
+	}
+
+	t.Run("CancelsTheFirstBeforeItMakesAnother", func(t *testing.T) {
+		p, order := begin(t)
+		p.responds(append([]response{done(cancel, canceled)}, second(p)...)...)
+		a := p.api.Authorize("switched", order, visa)
+		require.Equal(t, http.StatusCreated, a.Status, a)
+		p.requirePlayed()
+		require.Equal(t, "authorized: 1 failed closed, 2 authorized", payments(p, order))
+	})
+
+	t.Run("MakesNoneWhileTheFirstMayBeAlive", func(t *testing.T) {
+		p, order := begin(t)
+		p.responds(other(cancel, stripe.Unknown), away(get))
+		require.Equal(t, "202 processing", said(p.api.Authorize("waits", order, visa)))
+		p.requirePlayed()
+		p.responds(append([]response{done(cancel, canceled)}, second(p)...)...)
+		require.Equal(t, "201 authorized", said(p.api.Authorize("waits", order, visa)))
+		p.requirePlayed()
+	})
+
+	t.Run("TakesTheFirstForCanceledIfStripeHasItNoMore", func(t *testing.T) {
+		p, order := begin(t)
+		p.responds(append([]response{other(cancel, stripe.Refused, code("resource_missing")), absent()}, second(p)...)...)
+		require.Equal(t, "201 authorized", said(p.api.Authorize("missing", order, visa)))
+		p.requirePlayed()
+		require.Equal(t, "authorized: 1 failed closed, 2 authorized", payments(p, order))
+	})
+
+	t.Run("TakesNothingIfTheFirstWasPaid", func(t *testing.T) {
+		p, order := begin(t)
+		p.responds(other(cancel, stripe.Conflict), shows(paid))
+		a := p.api.Authorize("paid", order, visa)
+		require.Equal(t, "payment-failed", a.Code())
+		require.Equal(t, "order_already_paid", a.Get("payment").(map[string]any)["failure"].(map[string]any)["code"], a)
+		p.requirePlayed()
+		_, err := p.service(nil, nil).Repairs().AdoptPayment(t.Context(), p.seen(paid))
+		require.NoError(t, err)
+		require.Contains(t, payments(p, order), "paid: ")
+	})
+
+	// Older versions left the first intent open.
+	t.Run("CancelOfTheOrderCancelsBoth", func(t *testing.T) {
+		p, order := begin(t)
+		p.responds(append([]response{done(cancel, canceled)}, second(p)...)...)
+		require.Equal(t, "201 authorized", said(p.api.Authorize("both", order, visa)))
+		p.w.Exec(`UPDATE payments SET intent_closed = false WHERE order_id = $1 AND intent_number = 1`, order)
+		cancels := func() string { return said(p.api.Post("/v1/orders/"+order+"/cancel", "x", `{}`)) }
+		p.responds(other(cancel, stripe.Unknown), away(get))
+		require.Equal(t, "202 authorized", cancels())
+		p.responds(done(cancel, canceled), done(cancel, canceled, func(r *response) { r.out.Intent.ID = p.script.intent + "_2" }))
+		require.Equal(t, "200 canceled", cancels())
+		p.requirePlayed()
+		require.Equal(t, "canceled: 1 failed closed, 2 canceled closed", payments(p, order))
+	})
+}
