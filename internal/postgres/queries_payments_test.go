@@ -565,6 +565,29 @@ func TestQueriesOfPayments(t *testing.T) {
 		}, want: `
 			pi_s1: changes payments/several_1: confirmable=true intent_spent=true
 			pi_s2: changes payments/several_4: intent_spent=true`},
+		{rule: "ReadsTheOpenIntentsBefore", query: q.PaymentIntentsOpenBefore, each: "1 2 3 10", with: func(n string) any {
+			number, _ := strconv.ParseInt(n, 10, 32)
+			return db.PaymentIntentsOpenBeforeParams{TenantID: tenant, OrderID: "several", IntentNumber: int32(number)}
+		}, want: `
+			1: no row
+			2: row IntentNumber=1 IntentID=pi_s0
+			3: row IntentNumber=1 IntentID=pi_s0
+			3: row IntentNumber=2 IntentID=pi_own
+			10: row IntentNumber=1 IntentID=pi_s0
+			10: row IntentNumber=2 IntentID=pi_own`},
+		{rule: "ReadsTheOpenIntentsOfOneOrder", query: q.PaymentIntentsOpenBefore,
+			each: "open confirming changed taken missing", with: func(order string) any {
+				return db.PaymentIntentsOpenBeforeParams{TenantID: tenant, OrderID: order, IntentNumber: 9}
+			}, want: `
+			open: row IntentNumber=1 IntentID=pi_open
+			confirming: row IntentNumber=1 IntentID=pi_c
+			changed: no row
+			taken: no row
+			missing: no row`},
+		{rule: "ReadsNoSpentIntent", query: q.PaymentIntentsOpenBefore,
+			first: `UPDATE payments SET intent_spent = true WHERE intent_id = 'pi_s0'`,
+			with:  db.PaymentIntentsOpenBeforeParams{TenantID: tenant, OrderID: "several", IntentNumber: 2}, want: `
+			no row`},
 		{rule: "ReadsTheIntentsBefore", query: q.PaymentIntentsBefore, each: "1 2 3 10", with: func(n string) any {
 			number, _ := strconv.ParseInt(n, 10, 32)
 			return db.PaymentIntentsBeforeParams{TenantID: tenant, OrderID: "several", IntentNumber: int32(number)}
