@@ -75,7 +75,7 @@ WITH found AS MATERIALIZED (
     UPDATE orders o
     SET lasting = true
     FROM found
-    WHERE o.tenant_id = found.tenant_id AND o.id = found.id AND o.status::text = 'open'
+    WHERE o.tenant_id = found.tenant_id AND o.id = found.id
 )
 SELECT count(*) FROM found
 `
@@ -86,7 +86,8 @@ type OrdersMarkLastingParams struct {
 	LimitRows int32
 }
 
-// Marks the orders of a range of ids that are open. Returns how many it found; at the limit there may be more.
+// Marks the orders of a range of ids that are open. Returns how many it found; at the limit there may be more. The mark
+// of one that has just been paid says nothing: the index has those that are open.
 func (q *Queries) OrdersMarkLasting(ctx context.Context, arg OrdersMarkLastingParams) (int64, error) {
 	row := q.db.QueryRow(ctx, OrdersMarkLasting, arg.FromID, arg.UntilID, arg.LimitRows)
 	var count int64
@@ -107,7 +108,7 @@ WITH found AS MATERIALIZED (
     UPDATE payments p
     SET lasting = true
     FROM found
-    WHERE p.tenant_id = found.tenant_id AND p.id = found.id AND p.status::text = 'processing'
+    WHERE p.tenant_id = found.tenant_id AND p.id = found.id
 )
 SELECT count(*) FROM found
 `

@@ -18,7 +18,8 @@ FOR UPDATE SKIP LOCKED;
 UPDATE reconciliation_windows SET covered_through = @until_at::timestamptz WHERE name = 'lasting';
 
 -- name: OrdersMarkLasting :one
--- Marks the orders of a range of ids that are open. Returns how many it found; at the limit there may be more.
+-- Marks the orders of a range of ids that are open. Returns how many it found; at the limit there may be more. The mark
+-- of one that has just been paid says nothing: the index has those that are open.
 WITH found AS MATERIALIZED (
     SELECT t.id AS tenant_id, o.id
     FROM tenants t
@@ -31,7 +32,7 @@ WITH found AS MATERIALIZED (
     UPDATE orders o
     SET lasting = true
     FROM found
-    WHERE o.tenant_id = found.tenant_id AND o.id = found.id AND o.status::text = 'open'
+    WHERE o.tenant_id = found.tenant_id AND o.id = found.id
 )
 SELECT count(*) FROM found;
 
@@ -49,6 +50,6 @@ WITH found AS MATERIALIZED (
     UPDATE payments p
     SET lasting = true
     FROM found
-    WHERE p.tenant_id = found.tenant_id AND p.id = found.id AND p.status::text = 'processing'
+    WHERE p.tenant_id = found.tenant_id AND p.id = found.id
 )
 SELECT count(*) FROM found;

@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -118,6 +119,23 @@ func TestWhatLastsIsListedByTheIndex(t *testing.T) {
 	orders = append(orders[:2:2], orders[3:]...)
 	processing = append(processing[:2:2], processing[3:]...)
 	same()
+}
+
+func TestNoErrorIsSwallowed_Lists(t *testing.T) {
+	t.Parallel()
+	gets := func(path string) func(a *world.Attempt) {
+		return func(a *world.Attempt) { a.Answered(a.API.Get(path)) }
+	}
+	none := func(*world.Attempt) {}
+	world.RequireNoErrorSwallowed(t, []world.Scene{
+		{Name: "MarkLasting", Prepare: unpaidOrder, Run: func(a *world.Attempt) {
+			_, err := a.API.Payments.MarkLasting(context.Background())
+			a.Failed(err)
+		}, Check: none},
+		{Name: "Orders", Prepare: paidOrder, Run: gets("/v1/orders?status=open&limit=1"), Check: none},
+		{Name: "Payments", Prepare: paidOrder, Run: gets("/v1/payments?status=processing&limit=1"), Check: none},
+		{Name: "Refunds", Prepare: paidOrder, Run: gets("/v1/refunds?status=pending&limit=1"), Check: none},
+	})
 }
 
 // TestOneProcessMarksWhatLasts: another finds the window locked, and does not wait for it.

@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -115,6 +116,21 @@ func TestNoErrorIsSwallowed_CaptureAfterOthers(t *testing.T) {
 			authorizedOrder(a)
 			require.NoError(a, a.Sim.CaptureInDashboard(a.Intent, 300))
 		}, Run: capture, Check: all(ended("paid", "succeeded", 1), takenOf(300))},
+		{Name: "ThatAWebhookAnnounces", Webhooks: true, Elsewhere: true, Prepare: func(a *world.Attempt) {
+			authorizedOrder(a)
+			quiet(a)
+			require.NoError(a, a.Sim.CaptureInDashboard(a.Intent, 300))
+		}, Run: deliver, Check: all(ended("paid", "succeeded", 1), takenOf(300))},
+		{Name: "ThatTheReconcilerFinds", Elsewhere: true, Prepare: func(a *world.Attempt) {
+			authorizedOrder(a)
+			require.NoError(a, a.Sim.CaptureInDashboard(a.Intent, 300))
+		}, Run: func(a *world.Attempt) {
+			i, err := a.API.Gateway.GetIntent(context.Background(), a.Tenant.ID, a.Intent)
+			a.Failed(err)
+			if err == nil {
+				a.Failed(a.API.Payments.Repairs().AuthorizationEnded(context.Background(), i))
+			}
+		}, Check: all(ended("paid", "succeeded", 1), takenOf(300))},
 		{Name: "CanceledInTheDashboard", Elsewhere: true, Prepare: func(a *world.Attempt) {
 			authorizedOrder(a)
 			require.NoError(a, a.Sim.CancelInDashboard(a.Intent, ""))
