@@ -106,7 +106,7 @@ func TestManualCheckout(t *testing.T) {
 			a := s.checkout("k", teasLater("pm_card_visa"))
 			require.Equal(t, http.StatusConflict, a.Status, a)
 			require.Equal(t, "out-of-stock", a.Code())
-			require.Equal(t, "There is not enough of tea. No money was taken; what was reserved on the card is released.",
+			require.Equal(t, "There is not enough of tea. What was reserved on the card is released, or returned if it was taken meanwhile.",
 				a.Get("detail"))
 			require.Equal(t, unreserved, sagaOf(t, a).steps())
 			require.NotEmpty(t, sagaOf(t, a).PaymentID)

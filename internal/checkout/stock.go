@@ -86,7 +86,7 @@ const outOfStockCode = "out_of_stock"
 func (k *saga) outOfStock(message string) stripe.Failure {
 	ending := " The card was not charged."
 	if k.request.ManualCapture {
-		ending = " No money was taken; what was reserved on the card is released."
+		ending = " What was reserved on the card is released, or returned if it was taken meanwhile."
 	}
 	return stripe.Failure{Code: outOfStockCode, Message: message + ending}
 }
