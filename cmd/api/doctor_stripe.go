@@ -23,6 +23,7 @@ const (
 // answers is what Stripe said, all of it asked at the same time.
 type answers struct {
 	reads     []stripe.Reading // of stripe.Resources
+	balance   stripe.Reading   // of stripe.BalanceTransactions
 	writes    []stripe.Reading // of stripe.Writes
 	account   stripe.Account
 	accounted stripe.Reading
@@ -97,6 +98,7 @@ func ask(ctx context.Context, s *stripe.Client) (a answers) {
 	for i, r := range stripe.Resources {
 		all.Go(func() { a.reads[i] = s.MayRead(ctx, r) })
 	}
+	all.Go(func() { a.balance = s.MayRead(ctx, stripe.BalanceTransactions) })
 	all.Go(func() { a.account, a.accounted = s.Account(ctx) })
 	all.Go(func() { a.endpoints, a.listed = s.WebhookEndpoints(ctx) })
 	all.Go(func() { a.event, a.occurred = s.LastEvent(ctx) })
@@ -153,8 +155,13 @@ func permissions(d *diagnosis, a answers) {
 	switch {
 	case len(lacks) > 0:
 		d.say(bad, "stripe.permissions", "the key lacks %s, and payments, refunds or what is read after a lost response would "+
-			"fail; give it the permission in Stripe's dashboard, Developers, API keys (docs/operations.md, Restricted keys)",
+			"fail; give it the permission in Stripe's dashboard, Developers, API keys (docs/operations.md, Restricted Stripe keys)",
 			strings.Join(lacks, ", "))
+	case a.balance.Forbidden():
+		d.say(warning, "stripe.permissions", "the key lacks %s: a refund made at Stripe, without a reason, of exactly what a "+
+			"capture in part has released would be taken for that release, and not recorded; give it the permission "+
+			"(docs/operations.md, Restricted Stripe keys)",
+			cmp.Or(a.balance.Lacks, stripe.BalanceTransactions.Permission))
 	case len(unknown) > 0:
 		d.notAsked("Stripe did not say whether the key has "+strings.Join(unknown, ", "), "stripe.permissions")
 	default:

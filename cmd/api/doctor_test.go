@@ -341,6 +341,8 @@ func TestDoctor(t *testing.T) {
 			id: "stripe.permissions", status: bad, says: "^the key lacks rak_payment_intent_write, and"},
 		{name: "PermissionToRefundMissing", ill: func(c *clinic) func() { return c.forbids("/v1/refunds") },
 			id: "stripe.permissions", status: bad, says: "^the key lacks rak_charge_write, and"},
+		{name: "PermissionToReadTheBalanceMissing", ill: func(c *clinic) func() { return c.forbids("/v1/balance_transactions") },
+			id: "stripe.permissions", status: warning, says: "^the key lacks rak_balance_transaction_source_read: a refund"},
 		{name: "WritesThatSucceedAreNotStripes", ill: func(c *clinic) func() {
 			c.between(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				if r.Method == http.MethodGet {
@@ -558,12 +560,15 @@ func (c *clinic) answers(path, body string) func() {
 
 // forbids has Stripe refuse what is written to paths with this end, in its words.
 func (c *clinic) forbids(end string) func() {
-	needs := "rak_payment_intent_write"
-	if end == "/v1/refunds" {
+	needs, reads := "rak_payment_intent_write", false
+	switch end {
+	case "/v1/refunds":
 		needs = "rak_charge_write"
+	case "/v1/balance_transactions":
+		needs, reads = "rak_balance_transaction_source_read", true
 	}
 	c.between(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.Method == http.MethodGet || !strings.HasSuffix(r.URL.Path, end) {
+		if (r.Method == http.MethodGet) != reads || !strings.HasSuffix(r.URL.Path, end) {
 			next.ServeHTTP(w, r)
 			return
 		}

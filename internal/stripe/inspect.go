@@ -24,6 +24,10 @@ var Resources = []Resource{
 	{"rak_dispute_read", "/v1/disputes"}, // part: disputes
 }
 
+// BalanceTransactions tell a refund of a captured payment from what its capture released. Without them the service takes a
+// refund of exactly so much, made at Stripe without a reason, for the release.
+var BalanceTransactions = Resource{"rak_balance_transaction_source_read", "/v1/balance_transactions"}
+
 // Write is a call that the service makes, in a form that has no effect.
 type Write struct {
 	Permission string // Stripe's name, as far as it is known
