@@ -267,6 +267,10 @@ func (s setup) update(ctx context.Context, same []stripe.WebhookEndpoint) error 
 		s.say("changed webhook endpoint %s of %s: %s", e.ID, s.url, what)
 	}
 	for _, e := range used {
+		if e.Metadata[setupMark] == "" {
+			s.say("webhook endpoint %s was not made by this command: reveal its secret in Stripe's dashboard, Developers, "+
+				"Webhooks, for STRIPE_WEBHOOK_SECRET", e.ID)
+		}
 		if err := s.reprint(ctx, e); err != nil {
 			return err
 		}
