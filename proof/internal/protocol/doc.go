@@ -49,8 +49,9 @@
 //     tenants.
 //   - The search for an intent in parts: it is one step, and a backup is never made in the middle of it
 //     (TestBackupDuringASearch is).
-//   - Automatic and manual payments of one order: others than the service change no intent from one to the other. An
-//     authorization that Stripe does not say the end of is read once more; in the model it always says it.
+//   - Automatic and manual payments of one order, and with them the cancel of an order's earlier intent before another
+//     is made (TestCaptureIsSwitched has it): it only takes from what could still be paid. Others than the service change
+//     no intent from one to the other. An authorization that Stripe does not say the end of is read once more; in the model it always says it.
 //   - What Stripe releases of an authorization and shows as a refund (internal/stripe's tests have both regimes).
 //   - The details of waiting: the turn of refunds of one payment, rate limits, the breaker, how long pauses are.
 //   - More than one retry of what is owed: the code has five, and parks after the last as the model does after its
