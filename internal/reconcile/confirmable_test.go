@@ -33,6 +33,13 @@ func TestConfirmableIntents(t *testing.T) {
 		})
 		require.NoError(b.T, err)
 	}
+	// without does something that needs another intent, and leaves this one open, as older versions did.
+	without := func(b *world.Books, intent string, does func() world.Answer) world.Answer {
+		b.Exec(`UPDATE payments SET intent_closed = true WHERE intent_id = $1`, intent)
+		a := does()
+		b.Exec(`UPDATE payments SET intent_closed = false WHERE intent_id = $1`, intent)
+		return a
+	}
 	const weeks = 40 * 24 * time.Hour // longer than any window of Stripe's list
 
 	t.Run("ThatWerePaidAreAdoptedHoweverOldTheyAre", func(t *testing.T) {
@@ -148,8 +155,8 @@ func TestConfirmableIntents(t *testing.T) {
 	t.Run("OfAnOrderThatWasPaidOtherwiseAreAFinding", func(t *testing.T) {
 		t.Parallel()
 		b, order, intent := declined(t, time.Minute)
-		b.Exec(`UPDATE orders SET intents_retired = 1`) // as if the intent were about to be canceled
-		require.Equal(t, http.StatusCreated, b.API.Pay("again", order, "pm_card_visa").Status)
+		again := without(b, intent, func() world.Answer { return b.API.Pay("again", order, "pm_card_visa") })
+		require.Equal(t, http.StatusCreated, again.Status)
 		paysElsewhere(b, intent)
 		b.Reconcile()
 		require.Equal(t, "unmatched_at_stripe "+intent+" 1000 usd", b.Discrepancies())
@@ -165,8 +172,7 @@ func TestConfirmableIntents(t *testing.T) {
 	t.Run("OfAnOrderInUseAreAdoptedAfterwards", func(t *testing.T) {
 		t.Parallel()
 		b, order, intent := declined(t, time.Minute)
-		b.Exec(`UPDATE orders SET intents_retired = 1`)
-		waits := b.API.Pay("waits", order, "pm_card_threeDSecure2Required")
+		waits := without(b, intent, func() world.Answer { return b.API.Pay("waits", order, "pm_card_threeDSecure2Required") })
 		require.Equal(t, "requires_action", waits.Get("status"))
 		paysElsewhere(b, intent)
 		b.Reconcile()
