@@ -26,7 +26,9 @@ var (
 	createdTable = regexp.MustCompile(`(?m)^CREATE TABLE (\w+) \(`)
 	createdEnum  = regexp.MustCompile(`(?s)CREATE TYPE (\w+) AS ENUM \(([^)]*)\);`)
 	setting      = regexp.MustCompile(`(?m)^#?([A-Z][A-Z_]+)=`)
-	eventType    = regexp.MustCompile(`(?m)^ +- (\w+\.\w+)`)
+	failureCode  = regexp.MustCompile(
+		`(?:\b(?:Failure)?Code:\s+|(?:AuthorizationExpired|outOfStockCode|CodeKeyReused) = )"([a-z_]+)"`)
+	eventType = regexp.MustCompile(`(?m)^ +- (\w+\.\w+)`)
 )
 
 // TestGlossary compares the lists of the glossary with the schema, the source and the
@@ -77,6 +79,25 @@ func TestGlossary(t *testing.T) {
 			types = append(types, m[1])
 		}
 		requireListed(t, sections["Events"], types)
+	})
+	t.Run("FailureCodes", func(t *testing.T) {
+		t.Parallel()
+		codes := map[string]bool{}
+		files, err := inventory.Files(".go")
+		require.NoError(t, err)
+		for _, file := range files {
+			pkg := path.Dir(file)
+			if !slices.Contains([]string{"internal/payments", "internal/checkout", "internal/stripe"}, pkg) ||
+				strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			source, err := inventory.Read(file)
+			require.NoError(t, err)
+			for _, m := range failureCode.FindAllStringSubmatch(source, -1) {
+				codes[m[1]] = true
+			}
+		}
+		requireListed(t, sections["Failure codes"], slices.Collect(maps.Keys(codes)))
 	})
 	t.Run("RecoveryPoints", func(t *testing.T) {
 		t.Parallel()
