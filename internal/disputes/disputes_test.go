@@ -553,7 +553,10 @@ func TestDisputesAreListed(t *testing.T) {
 	require.Equal(t, []string{won}, list("?status=won"))
 	require.Equal(t, []string{open}, list("?status=warning_needs_response&order_id="+b.order))
 	require.Empty(t, list("?payment_id="+ids.New(ids.Payment)))
-	require.Empty(t, list("?status=lost"))
+	for _, documented := range []string{"warning_under_review", "warning_closed", "needs_response", "under_review", "lost",
+		"charge_refunded", "prevented"} {
+		require.Empty(t, list("?status="+documented))
+	}
 	for _, none := range []string{"status=pondering", "payment_id=pay_none", "order_id=ord_none", "status=", "colour=red"} {
 		a := b.api.Get("/v1/disputes?" + none)
 		require.Equal(t, "invalid-request", a.Code(), none)
