@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
+	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -543,4 +545,27 @@ func TestManualCheckout_RefundOfReleaseIsOwed(t *testing.T) {
 	require.Contains(t, g.steps(), "release_payment:")
 	require.NotContains(t, g.steps(), "release_payment:done")
 	require.NotContains(t, g.steps(), "cancel_order:done", "a customer who is owed money keeps the order")
+
+	// It is given up in the end, and the checkout waits for a person.
+	b := &world.Books{World: s.w, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
+	for range 6 {
+		s.w.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`)
+		b.Reconcile()
+		s.w.ExpireLeases()
+		s.Complete()
+	}
+	require.Equal(t, "payment_refund_owed", s.w.RecoveryPoint("k"))
+	g = sagaOf(t, s.checkout("k", teasLater("pm_card_visa")))
+	require.Equal(t, "processing", g.Status)
+	require.Contains(t, g.steps(), "release_payment:failed")
+
+	require.NoError(t, s.Pool.InTx(t.Context(), func(q *db.Queries) error {
+		_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.w.Tenant.ID, s.w.Text("SELECT id FROM payments"))
+		return err
+	}))
+	s.w.ExpireLeases()
+	s.Complete()
+	g = sagaOf(t, s.checkout("k", teasLater("pm_card_visa")))
+	require.Equal(t, "compensated", g.Status)
+	require.Contains(t, g.steps(), "release_payment:done")
 }

@@ -196,6 +196,12 @@ func TestReadsOfCheckoutsSwallowNoError(t *testing.T) {
 		{Name: "Checkout", Prepare: made, Run: func(a *world.Attempt) {
 			a.Answered(a.API.Get("/v1/checkouts/" + a.Value.(string)))
 		}, Check: func(*world.Attempt) {}},
+		{Name: "List", Prepare: made, Run: func(a *world.Attempt) {
+			a.Answered(a.API.Get("/v1/checkouts?status=completed"))
+		}, Check: func(*world.Attempt) {}},
+		{Name: "ListAfterOne", Prepare: made, Run: func(a *world.Attempt) {
+			a.Answered(a.API.Get("/v1/checkouts?starting_after=" + a.Value.(string)))
+		}, Check: func(*world.Attempt) {}},
 		{Name: "History", Prepare: made, Run: func(a *world.Attempt) { // part: history
 			a.Answered(a.API.Get("/v1/idempotency-keys/" + a.Key)) // part: history
 		}, Check: func(*world.Attempt) {}}, // part: history
