@@ -230,6 +230,29 @@ func TestManualCheckout_EndedAtStripe(t *testing.T) {
 		s.requireStock("tea", 8, 0)
 	})
 
+	// Its order was closed before it was seen.
+	t.Run("OfAClosedOrder", func(t *testing.T) {
+		t.Parallel()
+		for name, captured := range map[string]bool{"Authorized": false, "Captured": true} {
+			s := newShop(t, world.LocalOptions{})
+			s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+			require.Equal(t, http.StatusAccepted, s.checkout("k", teasLater("pm_card_visa")).Status)
+			if captured {
+				require.NoError(t, s.w.Sim.CaptureInDashboard(s.w.Text(`SELECT intent_id FROM payments`), 0))
+			}
+			s.w.Exec(`UPDATE orders SET status = 'canceled', version = version + 1`)
+			a := s.await("k", teasLater("pm_card_visa"))
+			require.Equal(t, "payment-failed", a.Code(), "%s: %s", name, a)
+			require.Equal(t, "compensated", sagaOf(t, a).Status)
+			require.Equal(t, "canceled", s.w.Text(`SELECT status FROM orders`))
+			taken := map[bool]int{true: 1}[captured]
+			require.Equal(t, taken, s.w.EffectsOf(stripesim.EffectCharge))
+			require.Equal(t, taken, s.w.EffectsOf(stripesim.EffectRefund))
+			require.Equal(t, taken, s.w.Count(`SELECT count(*) FROM outbox_events WHERE type = 'payment.succeeded'`))
+			s.requireStock("tea", 10, 0)
+		}
+	})
+
 	// It is captured there while the checkout releases it: then what was taken is given back.
 	t.Run("CapturedInsteadOfReleased", func(t *testing.T) {
 		t.Parallel()
@@ -268,6 +291,24 @@ func TestManualCheckout_HoldsItsAuthorization(t *testing.T) {
 }
 
 // The customer cancels at the 3-D Secure page: the payment, or its order.
+// TestManualCheckout_TakesItsHoldAgain: a capture does not begin while another holds the authorization, and takes the
+// hold if it was lost.
+func TestManualCheckout_TakesItsHoldAgain(t *testing.T) {
+	t.Parallel()
+	s, _ := manualStopped(t, "stock_reserved")
+	s.w.Exec(`UPDATE payments SET capturing_key = NULL, capturing_minor = NULL`)
+	s.w.Exec(`UPDATE payments SET capturing_key = 'another'`)
+	s.w.ExpireLeases()
+	s.Complete()
+	require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
+	require.Empty(t, s.w.Posts("capture"))
+	require.Contains(t, s.w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'k'`), "in progress")
+	s.w.Exec(`UPDATE payments SET capturing_key = NULL`)
+	a := s.await("k", teasLater("pm_card_visa"))
+	require.Equal(t, allCaptured, sagaOf(t, a).steps(), a)
+	require.Len(t, s.w.Posts("capture"), 1)
+}
+
 func TestManualCheckout_CanceledByTheCustomer(t *testing.T) {
 	t.Parallel()
 	for name, path := range map[string]string{
@@ -410,6 +451,7 @@ func TestManualCheckout_CaptureRefused(t *testing.T) {
 			a := s.checkout("k", teasLater("pm_card_visa"))
 			require.Equal(t, "payment-failed", a.Code(), a)
 			require.Equal(t, uncaptured, sagaOf(t, a).steps())
+			require.Equal(t, "api_error", sagaOf(t, a).Failure.Code)
 			require.Len(t, s.w.Posts("cancel"), 1)
 			s.requireReleased()
 		})

@@ -216,3 +216,20 @@ func TestReadsOfCheckoutsSwallowNoError(t *testing.T) {
 		}, Check: func(*world.Attempt) {}},
 	})
 }
+
+func TestPageOfCheckouts(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, world.LocalOptions{})
+	first, second := s.checkout("k1", twoTeas("pm_card_visa")).ID(), s.checkout("k2", twoTeas("pm_card_visa")).ID()
+	page := func(query string) (id string, more bool) {
+		a := s.Get("/v1/checkouts?limit=1" + query)
+		require.Len(t, a.Get("data"), 1, a)
+		return a.Get("data").([]any)[0].(map[string]any)["id"].(string), a.Get("has_more").(bool)
+	}
+	id, more := page("")
+	require.Equal(t, second, id)
+	require.True(t, more)
+	id, more = page("&starting_after=" + second)
+	require.Equal(t, first, id)
+	require.False(t, more)
+}
