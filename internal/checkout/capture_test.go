@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
+	"example.com/payonce/db" // part: operator
 	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
@@ -601,6 +601,7 @@ func TestManualCheckout_RefundOfReleaseIsOwed(t *testing.T) {
 	require.Equal(t, "processing", g.Status)
 	require.Contains(t, g.steps(), "release_payment:failed")
 
+	// part: operator {
 	require.NoError(t, s.Pool.InTx(t.Context(), func(q *db.Queries) error {
 		_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.w.Tenant.ID, s.w.Text("SELECT id FROM payments"))
 		return err
@@ -610,4 +611,5 @@ func TestManualCheckout_RefundOfReleaseIsOwed(t *testing.T) {
 	g = sagaOf(t, s.checkout("k", teasLater("pm_card_visa")))
 	require.Equal(t, "compensated", g.Status)
 	require.Contains(t, g.steps(), "release_payment:done")
+	// part: operator }
 }
