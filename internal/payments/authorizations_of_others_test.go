@@ -77,6 +77,7 @@ var movesOfOthers = []moveOfOthers{
 		o.captures(500)
 		o.dashboard(500)
 	}, "refunded, succeeded; 500; 500 provider 500; 0"},
+	// part: disputes {
 	{"CapturedInPartAndDisputed", func(o *elsewhere) {
 		o.captures(400)
 		charge := o.Stripe.PaymentIntents
@@ -85,6 +86,7 @@ var movesOfOthers = []moveOfOthers{
 		_, err = o.Sim.OpenDispute(pi.LatestCharge.ID, "fraudulent", false)
 		require.NoError(o.T, err)
 	}, "paid, succeeded; 400; 0; 400"},
+	// part: disputes }
 	{"Expired", func(o *elsewhere) { o.Sim.Advance(7*24*time.Hour + 2*time.Second) },
 		"open, canceled; 0; 0; 0; authorization_expired"},
 }
@@ -128,10 +130,14 @@ var waysToLearn = map[string]func(o *elsewhere){
 		o.settleInbox()
 	},
 	"ByWebhooksTwiceAndReversed": (*elsewhere).shuffled,
-	"ByReconciler":               func(o *elsewhere) { o.mailbox.Take(); o.Reconcile(); o.disputeRounds() },
+	"ByReconciler": func(o *elsewhere) {
+		o.mailbox.Take()
+		o.Reconcile()
+		o.disputeRounds() // part: disputes
+	},
 	"ByBoth": func(o *elsewhere) {
 		o.Reconcile()
-		o.disputeRounds()
+		o.disputeRounds() // part: disputes
 		o.shuffled()
 		o.Reconcile()
 	},
@@ -164,7 +170,7 @@ func TestAuthorizationsOfOthers(t *testing.T) {
 					}
 				}
 				o.Reconcile()
-				o.disputeRounds()
+				o.disputeRounds() // part: disputes
 				require.Empty(t, o.Discrepancies())
 				o.Measure()
 				require.Zero(t, o.API.Metric("payonce_money_drift_minor"))
@@ -214,7 +220,7 @@ func TestAuthorizationsOfOthersWhileOursIsInProgress(t *testing.T) {
 						waysToLearnOf(o, way)
 						completeOnce(o.World, o.API)
 						o.settleInbox()
-						o.disputeRounds()
+						o.disputeRounds() // part: disputes
 						if way == "ByReconciler" || parked { // The refunds that were waited with, and what was found.
 							o.Reconcile()
 						}
