@@ -96,7 +96,7 @@ var parts = []part{
 			"internal/postgres/queries_operator_disputes_test.go",
 			"internal/postgres/queries_ledger_disputes_test.go",
 			"internal/payments/others_in_any_order_test.go", "internal/payments/authorizations_in_any_order_test.go",
-		 "internal/payments/lost_dispute_test.go",
+			"internal/payments/lost_dispute_test.go",
 			"internal/operator/disputes.go", "internal/operator/disputes_test.go", "db/queries/operator_disputes.sql",
 			"cmd/api/secrets_test.go",
 		},

@@ -220,7 +220,7 @@ func TestAuthorizationsOfOthersWhileOursIsInProgress(t *testing.T) {
 						waysToLearnOf(o, way)
 						completeOnce(o.World, o.API)
 						o.settleInbox()
-						o.disputeRounds() // part: disputes
+						o.disputeRounds()                    // part: disputes
 						if way == "ByReconciler" || parked { // The refunds that were waited with, and what was found.
 							o.Reconcile()
 						}
