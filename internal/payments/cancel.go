@@ -94,31 +94,36 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 		return s.finishOrder(ctx, c, target, stripe.Intent{})
 	}
 	ref := compare.OrderRef{TenantID: c.TenantID, OrderID: c.ResourceID}
-	if earlier, why, err := s.closeEarlier(ctx, c, ref, target.IntentNumber); err != nil || earlier != nil {
-		return s.orderStays(ctx, c, target, earlier, why, err)
+	earlier, why, err := s.closeEarlier(ctx, c, ref, target.IntentNumber)
+	switch {
+	case err != nil:
+		return idempotency.Answer{}, err
+	case earlier != nil && (earlier.Status != stripe.IntentSucceeded || target.LiveStatus == ""):
+		return s.orderStays(ctx, c, target, *earlier, why)
 	}
+	// One that was paid beside a payment that waits does not pay the order: the money of a canceled order goes back.
 	if target.IntentClosed || target.IntentID == "" {
 		return s.finishOrder(ctx, c, target, stripe.Intent{})
 	}
 	intent, out, err := s.CancelIntent(ctx, c, db.Payment{
 		TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber, IntentID: &target.IntentID,
 	})
-	if err == nil && intent.Status == stripe.IntentCanceled {
+	switch {
+	case err != nil:
+		return idempotency.Answer{}, err
+	case intent.Status == stripe.IntentCanceled:
 		return s.finishOrder(ctx, c, target, intent)
 	}
-	return s.orderStays(ctx, c, target, &intent, fmt.Errorf("cancel the intent: %w", out.Why()), err)
+	return s.orderStays(ctx, c, target, intent, fmt.Errorf("cancel the intent: %w", out.Why()))
 }
 
 // orderStays continues when an intent of the order is not canceled: it was paid, or may still be.
 func (s cancels) orderStays(
-	ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow, intent *stripe.Intent, why, failed error,
+	ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow, intent stripe.Intent, why error,
 ) (idempotency.Answer, error) {
-	if failed != nil {
-		return idempotency.Answer{}, failed
-	}
 	switch intent.Status {
 	case stripe.IntentSucceeded:
-		answer, err := s.orderPaidFirst(ctx, c, *intent, target.LiveStatus)
+		answer, err := s.orderPaidFirst(ctx, c, intent, target.LiveStatus)
 		switch {
 		case errors.Is(err, errCapturedOtherwise):
 			return s.orderWaits(ctx, c, target.Order, err)
@@ -129,7 +134,7 @@ func (s cancels) orderStays(
 		if err := s.intentSpent(ctx, ref, intent.ID); err != nil {
 			return idempotency.Answer{}, err
 		}
-		return s.finishOrder(ctx, c, target, *intent)
+		return s.finishOrder(ctx, c, target, intent)
 	case stripe.IntentProcessing:
 		if err := c.YieldOrPark(ctx, errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err

@@ -105,8 +105,9 @@ func (s *Service) CancelIntent(
 	return intent, out, nil
 }
 
-// closeEarlier cancels the intents that an order had before the one of the number and that can still be confirmed. It
-// returns the first that stays, as Stripe shows it, without a status if that is unknown, and why; nil: none does.
+// closeEarlier cancels the intents that an order had before the one of the number and that can still be confirmed. stays
+// is one that is not canceled, as Stripe shows it, without a status if that is unknown, and why; nil: there is none. If it
+// has succeeded, all others are canceled.
 func (s *Service) closeEarlier(
 	ctx context.Context, c *idempotency.Claim, order compare.OrderRef, number int32,
 ) (stays *stripe.Intent, why, err error) {
@@ -124,6 +125,14 @@ func (s *Service) closeEarlier(
 		case err != nil:
 			return nil, nil, err
 		case errors.Is(out.Err, stripe.ErrNoSuchObject): // Nobody can pay it.
+		case intent.Status == stripe.IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor: // It pays nothing.
+			if err := s.intentSpent(ctx, order, earlier.IntentID); err != nil {
+				return nil, nil, err
+			}
+			continue
+		case intent.Status == stripe.IntentSucceeded:
+			stays, why = &intent, out.Why()
+			continue
 		case intent.Status != stripe.IntentCanceled:
 			return &intent, fmt.Errorf("cancel the earlier intent %s: %w", earlier.IntentID, out.Why()), nil
 		}
@@ -131,5 +140,5 @@ func (s *Service) closeEarlier(
 			return nil, nil, err
 		}
 	}
-	return nil, nil, nil
+	return stays, why, nil
 }

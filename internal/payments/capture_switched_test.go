@@ -77,6 +77,34 @@ func TestCaptureIsSwitched(t *testing.T) {
 		require.Contains(t, payments(p, order), "paid: ")
 	})
 
+	t.Run("TakesTheFirstForSpentIfItWasGivenBack", func(t *testing.T) {
+		p, order := begin(t)
+		back := func(r *response) { r.intent.RefundedMinor = 1000 }
+		p.responds(append([]response{other(cancel, stripe.Conflict), shows(paid, back)}, second(p)...)...)
+		require.Equal(t, "201 authorized", said(p.api.Authorize("spent", order, visa)))
+		p.requirePlayed()
+		require.Equal(t, "1 true, 2 false", p.w.Text(`SELECT string_agg(intent_number || ' ' || intent_spent, ', '
+			ORDER BY intent_number) FROM payments WHERE order_id = $1`, order))
+	})
+
+	// The payment that waits for its capture is not what the first intent has paid. The order is canceled with it, and the
+	// money of a canceled order is given back.
+	t.Run("CancelOfTheOrderReleasesThoughTheFirstWasPaid", func(t *testing.T) {
+		p, order := begin(t)
+		p.responds(append([]response{done(cancel, canceled)}, second(p)...)...)
+		require.Equal(t, "201 authorized", said(p.api.Authorize("besides", order, visa)))
+		p.w.Exec(`UPDATE payments SET intent_closed = false WHERE order_id = $1 AND intent_number = 1`, order)
+		p.responds(other(cancel, stripe.Conflict), shows(paid),
+			done(cancel, canceled, func(r *response) { r.out.Intent.ID = p.script.intent + "_2" }))
+		require.Equal(t, "200 canceled", said(p.api.Post("/v1/orders/"+order+"/cancel", "y", `{}`)))
+		p.requirePlayed()
+		require.Equal(t, "canceled: 1 failed, 2 canceled closed", payments(p, order))
+		adopted, err := p.service(nil, nil).Repairs().AdoptPayment(t.Context(), p.seen(paid))
+		require.NoError(t, err)
+		require.Equal(t, 1, p.w.Count(`SELECT count(*) FROM refunds_owed WHERE payment_id = $1`, adopted)+
+			p.w.Count(`SELECT count(*) FROM refunds WHERE payment_id = $1`, adopted), "it goes back")
+	})
+
 	// Older versions left the first intent open.
 	t.Run("CancelOfTheOrderCancelsBoth", func(t *testing.T) {
 		p, order := begin(t)
