@@ -105,6 +105,19 @@ func TestCaptureIsSwitched(t *testing.T) {
 			p.w.Count(`SELECT count(*) FROM refunds WHERE payment_id = $1`, adopted), "it goes back")
 	})
 
+	t.Run("CancelOfTheOrderFindsThatTheFirstPaidIt", func(t *testing.T) {
+		p, order := begin(t)
+		p.responds(append([]response{done(cancel, canceled)}, second(p)...)...)
+		payment := p.api.Authorize("before", order, visa).ID()
+		p.responds(done(cancel, canceled, func(r *response) { r.out.Intent.ID = p.script.intent + "_2" }))
+		require.Equal(t, "200 canceled", said(p.api.CancelPayment("c", payment)))
+		p.w.Exec(`UPDATE payments SET intent_closed = false WHERE order_id = $1 AND intent_number = 1`, order)
+		p.responds(other(cancel, stripe.Conflict), shows(paid))
+		require.Equal(t, "order-not-cancelable", said(p.api.Post("/v1/orders/"+order+"/cancel", "z", `{}`)))
+		p.requirePlayed()
+		require.Contains(t, payments(p, order), "paid: ")
+	})
+
 	// Older versions left the first intent open.
 	t.Run("CancelOfTheOrderCancelsBoth", func(t *testing.T) {
 		p, order := begin(t)
