@@ -105,6 +105,33 @@ func TestCaptureIsSwitched(t *testing.T) {
 			p.w.Count(`SELECT count(*) FROM refunds WHERE payment_id = $1`, adopted), "it goes back")
 	})
 
+	t.Run("EndsEachOfSeveral", func(t *testing.T) {
+		for name, c := range map[string]struct {
+			first []response
+			want  string
+		}{
+			"Canceled":  {[]response{done(cancel, canceled)}, "201 authorized"},
+			"GivenBack": {[]response{other(cancel, stripe.Conflict), shows(paid, func(r *response) { r.intent.RefundedMinor = 1000 })}, "201 authorized"},
+			"Paid":      {[]response{other(cancel, stripe.Conflict), shows(paid)}, "payment-failed"},
+		} {
+			p, order := begin(t)
+			p.responds(append([]response{done(cancel, canceled)}, second(p)...)...)
+			payment := p.api.Authorize("before-"+name, order, visa).ID()
+			secondCanceled := done(cancel, canceled, func(r *response) { r.out.Intent.ID = p.script.intent + "_2" })
+			p.responds(secondCanceled)
+			require.Equal(t, "200 canceled", said(p.api.CancelPayment("c-"+name, payment)))
+			p.w.Exec(`UPDATE payments SET intent_closed = false WHERE order_id = $1`, order)
+			p.w.Exec(`UPDATE orders SET intents_retired = 2 WHERE id = $1`, order)
+			p.responds(append(c.first, secondCanceled)...)
+			if c.want == "201 authorized" {
+				of := func(r *response) { r.intent.ID, r.out.Intent.ID = p.script.intent+"_3", p.script.intent+"_3" }
+				p.responds(done(create, open, of), done(confirm, stripe.IntentRequiresCapture, of), shows(stripe.IntentRequiresCapture, of))
+			}
+			require.Equal(t, c.want, said(p.api.Authorize("third-"+name, order, visa)), name)
+			p.requirePlayed()
+		}
+	})
+
 	t.Run("CancelOfTheOrderFindsThatTheFirstPaidIt", func(t *testing.T) {
 		p, order := begin(t)
 		p.responds(append([]response{done(cancel, canceled)}, second(p)...)...)

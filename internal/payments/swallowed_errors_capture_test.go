@@ -56,6 +56,8 @@ func TestNoErrorIsSwallowed_Authorization(t *testing.T) {
 		{Name: "Success", Prepare: unpaidOrder, Run: authorize(visa), Check: ended("authorized", "authorized", 0)},
 		{Name: "Authenticated", Prepare: unpaidOrder, Run: then(authorize(careful), authenticates(true), completes),
 			Check: ended("authorized", "authorized", 0)},
+		{Name: "AfterADeclinedAutomaticPayment", Prepare: declinedOrder, Run: then(authorize(visa), completes),
+			Check: ended("authorized", "authorized failed", 0)},
 		{Name: "AfterAnEarlierIntentWasGivenBack", Elsewhere: true, Prepare: func(a *world.Attempt) {
 			paidInBrowser(a)
 			atStripe(a, 1000)
