@@ -95,7 +95,7 @@ var session = []typed{
 	{command: `export STRIPE_WEBHOOK_SECRET=whsec_new,whsec_old`, how: (*terminal).export},
 	{command: `go run ./cmd/api doctor | grep settings.webhook_secret`, as: func(*terminal) []string {
 		return []string{"settings.webhook_secret", "settings.webhook_secret || test $? = 1"}
-	}, says: `^ok +settings.webhook_secret +2 set\n$`},
+	}, says: `(?m)^ok +settings.webhook_secret +2 set$`},
 	{command: `export STRIPE_WEBHOOK_SECRET=whsec_…`, how: (*terminal).export, as: func(*terminal) []string {
 		return []string{"whsec_…", "whsec_typed"}
 	}},
