@@ -161,7 +161,7 @@ func (q *Queries) RefundInsert(ctx context.Context, arg RefundInsertParams) erro
 
 const RefundList = `-- name: RefundList :many
 SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds
-WHERE tenant_id = $1 AND created_at IS NOT NULL
+WHERE tenant_id = $1 AND amount_minor <> 0
   AND (created_at, id) < ($2::timestamptz, $3::text)
 ORDER BY created_at DESC, id DESC LIMIT $4
 `

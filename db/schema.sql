@@ -915,7 +915,7 @@ CREATE TABLE refunds (
 CREATE UNIQUE INDEX one_row_per_stripe_refund ON refunds (stripe_refund_id,
     tenant_id) WHERE (stripe_refund_id IS NOT NULL);
 CREATE INDEX refunds_by_status ON refunds (status, tenant_id, created_at, id);
-CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id) WHERE (created_at IS NOT NULL);
+CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id) WHERE (amount_minor <> 0);
 CREATE INDEX refunds_of_order ON refunds (order_id, tenant_id, created_at, id);
 CREATE INDEX refunds_of_payment ON refunds (payment_id, tenant_id, created_at, id);
 CREATE CONSTRAINT TRIGGER owed_is_not_forgotten AFTER INSERT OR UPDATE OF status ON refunds

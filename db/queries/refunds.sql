@@ -13,7 +13,7 @@ SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDAT
 -- name: RefundList :many
 -- Newest first. A refund's id is derived from its key and does not contain the time.
 SELECT * FROM refunds
-WHERE tenant_id = @tenant_id AND created_at IS NOT NULL
+WHERE tenant_id = @tenant_id AND amount_minor <> 0
   AND (created_at, id) < (@before_at::timestamptz, @before_id::text)
 ORDER BY created_at DESC, id DESC LIMIT @limit_rows;
 
