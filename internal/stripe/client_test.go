@@ -71,13 +71,13 @@ func setupGateway(t *testing.T) *gatewayBench {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	b.gateway = newGateway(server.URL, b.log)
+	b.gateway = newGateway(server.URL, b.log, gatewayTimeout)
 	return b
 }
 
-func newGateway(url string, log *logs.Buffer) *stripe.Client {
+func newGateway(url string, log *logs.Buffer, timeout time.Duration) *stripe.Client {
 	return stripe.New(stripe.Options{
-		SecretKey: stripesim.DefaultKey, BaseURL: url, Timeout: gatewayTimeout, Limits: stripe.NewLimits(0, nil),
+		SecretKey: stripesim.DefaultKey, BaseURL: url, Timeout: timeout, Limits: stripe.NewLimits(0, nil),
 		Metrics: stripe.NewMetrics(nil),
 		Log:     log.Logger(slog.LevelDebug),
 	})
@@ -262,7 +262,7 @@ func TestGateway(t *testing.T) {
 			"TLS handshake fails":   {t.Context(), strings.Replace(plain.URL, "http:", "https:", 1)},
 			"time is up beforehand": {ended, plain.URL},
 		} {
-			g := newGateway(try.url, &logs.Buffer{})
+			g := newGateway(try.url, &logs.Buffer{}, gatewayTimeout)
 			require.Equal(t, stripe.NotExecuted,
 				g.ConfirmIntent(try.ctx, stripe.Call{Key: "k"}, "pi_1", "pm_card_visa").Effect, name)
 			require.Equal(t, stripe.Unknown,
@@ -275,7 +275,7 @@ func TestGateway(t *testing.T) {
 		seen := &counter{next: http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect)}
 		server := httptest.NewServer(seen)
 		t.Cleanup(server.Close)
-		out := newGateway(server.URL, &logs.Buffer{}).ConfirmIntent(t.Context(), stripe.Call{Key: "k"}, "pi_1",
+		out := newGateway(server.URL, &logs.Buffer{}, gatewayTimeout).ConfirmIntent(t.Context(), stripe.Call{Key: "k"}, "pi_1",
 			"pm_card_visa")
 		require.Equal(t, stripe.Unknown, out.Effect)
 		require.Equal(t, []string{"k"}, seen.take())
@@ -319,7 +319,7 @@ func TestGateway(t *testing.T) {
 				_, _ = io.WriteString(w, body)
 			}))
 			t.Cleanup(server.Close)
-			g, call := newGateway(server.URL, &logs.Buffer{}), stripe.Call{Key: "k"}
+			g, call := newGateway(server.URL, &logs.Buffer{}, gatewayTimeout), stripe.Call{Key: "k"}
 			for op, out := range map[string]stripe.Outcome{
 				"create": g.CreateIntent(t.Context(), call,
 					stripe.NewIntent{TenantID: "ten_a", OrderID: "ord_a", AmountMinor: 1000, Currency: "usd"}),
@@ -363,7 +363,7 @@ func TestGatewayLeavesNothingBehind(t *testing.T) {
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)
 	server := httptest.NewServer(sim.Handler())
-	gateway := newGateway(server.URL, &logs.Buffer{})
+	gateway := newGateway(server.URL, &logs.Buffer{}, gatewayTimeout)
 	sim.Inject(stripesim.Fault{Kind: stripesim.BlackHole, Times: 3})
 	for range 3 {
 		out := gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "k"}, "pi_1", "pm_card_visa")

@@ -58,7 +58,7 @@ func setupReleases(t *testing.T, regime stripesim.ReleaseRegime, forbidden bool)
 		b.sim.Handler().ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	b.gateway = newGateway(server.URL, b.log)
+	b.gateway = newGateway(server.URL, b.log, time.Minute)
 	return b, server.URL
 }
 
@@ -181,7 +181,7 @@ func TestCategoryOfARefundIsReadOnce(t *testing.T) {
 		b.sim.Handler().ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	b.gateway = newGateway(server.URL, b.log)
+	b.gateway = newGateway(server.URL, b.log, time.Minute)
 	const released = 3
 	var last stripe.Intent
 	for range released {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -66,6 +67,9 @@ func recovered(err *error) {
 	}
 }
 
+// quiet silences the library, because our one line is enough. Its logger is a variable without a lock.
+var quiet = sync.OnceFunc(func() { tclog.SetDefault(stdlog.New(io.Discard, "", 0)) })
+
 // engine finds the engine. The library's first call has no deadline of its
 // own, so it is left behind if it takes too long.
 func engine(ctx context.Context) (*testcontainers.DockerProvider, error) {
@@ -73,7 +77,7 @@ func engine(ctx context.Context) (*testcontainers.DockerProvider, error) {
 		provider *testcontainers.DockerProvider
 		err      error
 	}
-	tclog.SetDefault(stdlog.New(io.Discard, "", 0)) // our one line is enough
+	quiet()
 	answers := make(chan answer, 1)
 	go func() {
 		var a answer
