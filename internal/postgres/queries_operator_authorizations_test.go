@@ -77,21 +77,6 @@ func TestQueriesOfAuthorizations(t *testing.T) {
 			  newer  ord_30    canceled   authorization_expired  -9h         -80h        true            pi_30      .`,
 			with: db.OperatorAuthorizationsExpiredParams{ScanMax: 1, LimitRows: 9}, want: `
 			row ID=newer OrderID=ord_30 AmountMinor=1000 Currency=eur UpdatedAt=-9h`},
-		{rule: "SumsEachCurrency", query: q.AuthorizationStats, given: `
-			payments
-			  id      currency  order_id  status      capture_before  created_at  amount_minor  manual_capture  intent_id
-			  cents   usd       ord_20    authorized  +9h             -90h        700           true            pi_20
-			  cents2  usd       ord_21    authorized  +8h             -90h        500           true            pi_21
-
-			payments
-			  id       currency  order_id  status      failure_code           created_at  manual_capture  intent_id
-			  auto     usd       ord_22    canceled    authorization_expired  -90h        false           pi_22
-			  release  usd       ord_24    canceled    .                      -90h        true            pi_24`, want: `
-			row Currency=eur Held=8 HeldMinor=8000 NextSeconds=-2h1m Expired=2
-			row Currency=usd Held=2 HeldMinor=1200 NextSeconds=+8h`},
-		{rule: "ShowsACurrencyOfWhatHasExpired", query: q.AuthorizationStats,
-			first: "DELETE FROM payments WHERE capture_before IS NOT NULL", want: `
-			row Currency=eur Expired=2`},
 		{rule: "FindsACustomersOrders", query: q.OperatorFindReference, each: "Ann ann A% missing",
 			with: func(reference string) any {
 				return db.OperatorFindReferenceParams{Reference: reference, LimitRows: 9}

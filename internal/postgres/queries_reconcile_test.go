@@ -264,6 +264,32 @@ const keyStatsRows = `
 	  acme:eu:awaits:confirm         refused  -6h
 `
 
+func TestQueriesOfAuthorizationStats(t *testing.T) {
+	t.Parallel()
+	const rows = `
+	payments
+	  id         currency  order_id  status      capture_before  failure_code           updated_at  created_at  amount_minor  manual_capture  intent_id
+	  auto       usd       ord_1     canceled    .               authorization_expired  -9h         -90h        1000          false           pi_1
+	  captured   eur       ord_2     succeeded   .               .                      -9h         -90h        1000          false           pi_2
+	  cents      usd       ord_3     authorized  +9h             .                      -9h         -90h        700           true            pi_3
+	  cents2     usd       ord_4     authorized  +8h             .                      -9h         -90h        500           true            pi_4
+	  expired    eur       ord_5     canceled    .               authorization_expired  -9h         -90h        1000          true            pi_5
+	  forgotten  eur       ord_6     canceled    .               authorization_expired  -26h        -90h        1000          true            pi_6
+	  next       eur       ord_7     authorized  +2h             .                      -9h         -90h        1000          true            pi_7
+	  old        eur       ord_8     canceled    .               authorization_expired  -9h         -990h       1000          true            pi_8
+	  overdue    eur       ord_9     authorized  -2h             .                      -9h         -90h        1000          true            pi_9
+	  release    usd       ord_10    canceled    .               .                      -9h         -90h        1000          true            pi_10
+`
+	checkQueries(t, rows, []queryCase{
+		{rule: "SumsEachCurrency", query: q.AuthorizationStats, want: `
+			row Currency=eur Held=4 HeldMinor=4000 NextSeconds=-2h1m Expired=2
+			row Currency=usd Held=4 HeldMinor=2400 NextSeconds=+8h`},
+		{rule: "ShowsACurrencyOfWhatHasExpired", query: q.AuthorizationStats,
+			first: "DELETE FROM payments WHERE capture_before IS NOT NULL", want: `
+			row Currency=eur Expired=2`},
+	})
+}
+
 func TestQueriesOfKeyStats(t *testing.T) {
 	t.Parallel()
 	with := db.KeyStatsParams{Grace: 90 * time.Minute, AwaitsCustomer: "action_required", CustomerMustAct: "must_act"}

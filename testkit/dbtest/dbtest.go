@@ -2,8 +2,10 @@ package dbtest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ const (
 	startWithin   = 10 * time.Minute // a first run may download PostgreSQL; go test has a deadline of its own
 	cleanupWithin = time.Minute      // a test that holds a connection for longer has lost it
 	sessionsMax   = 200              // tests of pools and of crowds, several at once
+	testsAtOnce   = 4                // they wait for leases, databases and processes: go test's one a processor idles
 )
 
 // New returns a pool on a fresh, migrated database.
@@ -71,9 +74,11 @@ func Migrated(t testing.TB, url string) *postgres.Pool {
 	return open(t, url)
 }
 
-// Main runs the tests of a package, then what else there is to clean up, and
-// then stops its server.
+// Main runs the tests of a package, at least four at once unless -parallel says otherwise, then what else there is to
+// clean up, and then stops its server.
 func Main(m *testing.M, after ...func()) {
+	flag.Parse()
+	atLeast("test.parallel", testsAtOnce)
 	code := m.Run()
 	for _, f := range after {
 		f()
@@ -83,6 +88,16 @@ func Main(m *testing.M, after ...func()) {
 		code = max(code, 1)
 	}
 	os.Exit(code)
+}
+
+// atLeast raises a flag that nobody has set.
+func atLeast(name string, n int) {
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	f := flag.Lookup(name)
+	if has, err := strconv.Atoi(f.Value.String()); !set && err == nil && has < n {
+		_ = f.Value.Set(strconv.Itoa(n)) // a number is one
+	}
 }
 
 func open(t testing.TB, url string) *postgres.Pool {
