@@ -211,6 +211,10 @@ func TestExpireReservations(t *testing.T) {
 		ExpireReservations(t.Context())
 	require.Error(t, err, "the database is away")
 	s.requireStock("tea", 6, 4)
+	w.Until("the server has noticed, and holds no row of what was cut", func() bool {
+		return w.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND pid <> pg_backend_pid() AND backend_xid IS NOT NULL`) == 0
+	})
 	n, err := quiet.ExpireReservations(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "a bug stops no other checkout")
