@@ -77,6 +77,12 @@ func TestQueriesOfAuthorizations(t *testing.T) {
 			  newer  ord_30    canceled   authorization_expired  -9h         -80h        true            pi_30      .`,
 			with: db.OperatorAuthorizationsExpiredParams{ScanMax: 1, LimitRows: 9}, want: `
 			row ID=newer OrderID=ord_30 AmountMinor=1000 Currency=eur UpdatedAt=-9h`},
+		{rule: "LeavesOutWhatWasReleased", query: q.OperatorAuthorizationsExpired, given: `
+			payments
+			  id        order_id  status    updated_at  created_at  manual_capture  intent_id
+			  released  ord_34    canceled  -1h         -80h        true            pi_34`,
+			with: db.OperatorAuthorizationsExpiredParams{ScanMax: 99, LimitRows: 1}, want: `
+			row ID=expired OrderID=ord_3 AmountMinor=1000 Currency=eur UpdatedAt=-9h`},
 		{rule: "FindsACustomersOrders", query: q.OperatorFindReference, each: "Ann ann A% missing",
 			with: func(reference string) any {
 				return db.OperatorFindReferenceParams{Reference: reference, LimitRows: 9}

@@ -415,11 +415,11 @@ const operatorKeyRows = `
 	  acme:eu    ord      cancel
 
 	payments
-	  tenant_id  id     order_id  idempotency_key  status
-	  acme       pay    ord       other_3          succeeded
-	  acme:eu    other  another   other_4          succeeded
-	  acme:eu    pay    ord       pay              succeeded
-	  acme:eu    pay_2  ord       pay_2            failed
+	  tenant_id  id     order_id  idempotency_key  status      capturing_key  capture_before  manual_capture  intent_id
+	  acme       pay    ord       other_3          authorized  other_7        +9h             true            pi_1
+	  acme:eu    other  another   other_4          authorized  other_8        +9h             true            pi_2
+	  acme:eu    pay    ord       pay              authorized  capture        +9h             true            pi_3
+	  acme:eu    pay_2  ord       pay_2            failed      .              .               true            pi_4
 
 	refunds
 	  tenant_id  id     payment_id  idempotency_key
@@ -431,12 +431,15 @@ const operatorKeyRows = `
 	  tenant_id  key      created_at
 	  acme       pay      -9h
 	  acme:eu    cancel   -3h
+	  acme:eu    capture  -1h
 	  acme:eu    other_1  -9h
 	  acme:eu    other_2  -9h
 	  acme:eu    other_3  -9h
 	  acme:eu    other_4  -9h
 	  acme:eu    other_5  -9h
 	  acme:eu    other_6  -9h
+	  acme:eu    other_7  -9h
+	  acme:eu    other_8  -9h
 	  acme:eu    pay      -4h
 	  acme:eu    pay_2    -2h
 	  acme:eu    ref      -5h
@@ -450,7 +453,8 @@ func TestQueriesOfOperatorKeys(t *testing.T) {
 			row ref
 			row pay
 			row cancel
-			row pay_2`},
+			row pay_2
+			row capture`},
 		{rule: "ReadsAFew", query: q.OperatorOrderKeys,
 			with: but(ofOrder, func(p *db.OperatorOrderKeysParams) { p.LimitRows = 1 }), want: `
 			row ref`},
