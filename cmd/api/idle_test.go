@@ -76,7 +76,7 @@ func named(t *testing.T, dsn, name string) string {
 // ready and stays it, and no loop of any fails.
 func TestTwentyIdleReplicas(t *testing.T) {
 	t.Parallel()
-	const replicas, slots = 20, 100
+	const replicas, slots, excess = 20, 100, 5
 	server := dbtest.Server(t, func(o *devpg.Options) { o.MaxConnections = slots })
 	dbtest.Migrated(t, server.URL)
 	w := world.On(t, server.URL)
@@ -94,10 +94,10 @@ func TestTwentyIdleReplicas(t *testing.T) {
 		for i, p := range all {
 			require.Equal(t, http.StatusOK, p.Get("/readyz").Status, "%d: %s", i, p.Log())
 		}
-		// On a busy machine the server may still be ending what was closed. Connections that a probe opens in excess are idle
-		// for ten seconds before they are closed.
-		world.Eventually(t, 5*time.Second, "they have four connections each at most",
-			func() bool { return held() <= 4*replicas })
+		// On a busy machine the server may still be ending what was closed, and some of the probes open a connection in
+		// excess, which is idle for ten seconds before it is closed.
+		world.Eventually(t, 5*time.Second, "they have four connections each, and some one more",
+			func() bool { return held() <= 4*replicas+excess })
 		time.Sleep(time.Second)
 	}
 	for i, p := range all {
