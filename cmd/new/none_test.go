@@ -345,7 +345,7 @@ func TestNonePassesItsTests(t *testing.T) {
 	}
 	t.Parallel()
 	dir := compiled(t, "none")
-	inShop(t, dir, "go", "test", "-count=1", "-vet=off", "-p=4", "-skip=^TestCrashMatrix$|Swallow",
+	inShop(t, dir, "go", "test", "-count=1", "-vet=off", "-p=4", "-parallel=2", "-skip=^TestCrashMatrix$|Swallow",
 		"./internal/payments", "./...") // what takes longest is begun first
 	inShop(t, filepath.Join(dir, "stripesim"), "go", "test", "-count=1", "-vet=off", "./...")
 }
