@@ -173,7 +173,8 @@ type RefundListParams struct {
 	LimitRows int32
 }
 
-// Newest first. A refund's id is derived from its key and does not contain the time.
+// Newest first. A refund's id is derived from its key and does not contain the time. amount_minor <> 0 holds for all; it
+// lets the planner use refunds_by_time.
 func (q *Queries) RefundList(ctx context.Context, arg RefundListParams) ([]Refund, error) {
 	rows, err := q.db.Query(ctx, RefundList,
 		arg.TenantID,

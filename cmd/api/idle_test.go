@@ -76,7 +76,7 @@ func named(t *testing.T, dsn, name string) string {
 // ready and stays it, and no loop of any fails.
 func TestTwentyIdleReplicas(t *testing.T) {
 	t.Parallel()
-	const replicas, slots, excess = 20, 100, 5
+	const replicas, slots = 20, 100
 	server := dbtest.Server(t, func(o *devpg.Options) { o.MaxConnections = slots })
 	dbtest.Migrated(t, server.URL)
 	w := world.On(t, server.URL)
@@ -94,10 +94,10 @@ func TestTwentyIdleReplicas(t *testing.T) {
 		for i, p := range all {
 			require.Equal(t, http.StatusOK, p.Get("/readyz").Status, "%d: %s", i, p.Log())
 		}
-		// On a busy machine the server may still be ending what was closed, and probes and loops open connections in excess,
-		// which are idle for ten seconds before they are closed.
-		world.Eventually(t, 20*time.Second, "they have four connections each, and some one more",
-			func() bool { return held() <= 4*replicas+excess })
+		// On a busy machine probes and loops open connections in excess, which are closed after ten seconds without use.
+		// TestIdle allows a process none.
+		world.Eventually(t, 20*time.Second, "they have four connections each at most",
+			func() bool { return held() <= 4*replicas })
 		time.Sleep(time.Second)
 	}
 	for i, p := range all {

@@ -11,7 +11,8 @@ SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id;
 SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
 
 -- name: RefundList :many
--- Newest first. A refund's id is derived from its key and does not contain the time.
+-- Newest first. A refund's id is derived from its key and does not contain the time. amount_minor <> 0 holds for all; it
+-- lets the planner use refunds_by_time.
 SELECT * FROM refunds
 WHERE tenant_id = @tenant_id AND amount_minor <> 0
   AND (created_at, id) < (@before_at::timestamptz, @before_id::text)

@@ -18,7 +18,7 @@ var openAPIYAML []byte
 // OpenAPI is the API's contract as JSON, the bytes of /openapi.json. The document is
 // written in YAML, which is easier to edit, and converted once. Members keep the order of
 // the file, because the reference shows them in that order.
-var OpenAPI = sync.OnceValue(func() []byte { return openAPIWith(nil) })
+var OpenAPI = sync.OnceValue(func() []byte { return renderOpenAPI(nil) })
 
 // OpenAPIWith is the contract of a service that has operations of one's own. What each
 // documents is added to paths and to components/schemas.
@@ -26,10 +26,10 @@ func OpenAPIWith(own operations.List) []byte {
 	if len(own) == 0 {
 		return OpenAPI()
 	}
-	return openAPIWith(own)
+	return renderOpenAPI(own)
 }
 
-func openAPIWith(own operations.List) []byte {
+func renderOpenAPI(own operations.List) []byte {
 	doc := readYAML("openapi.yaml", openAPIYAML)
 	for _, o := range own {
 		documented := readYAML("the OpenAPI of "+o.Name, o.OpenAPI)

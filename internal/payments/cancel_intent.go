@@ -56,7 +56,7 @@ func (s *Service) nextCancel(ctx context.Context, p db.Payment) (target calls.Ca
 	}
 }
 
-// cancelIntent cancels a payment's intent and returns its state afterwards. An intent
+// CancelIntent cancels a payment's intent and returns its state afterwards. An intent
 // without a status means that the outcome is unknown: try again later.
 func (s *Service) CancelIntent(
 	ctx context.Context, c *idempotency.Claim, p db.Payment,

@@ -305,7 +305,9 @@ func TestBatched(t *testing.T) {
 		t.Parallel()
 		b := newBatch(t, dbtest.URL(t))
 		b.pays("c", "a", "c", "b", "a", "c")
-		require.Equal(t, [][]string{{"a", "b", "c"}, {"a", "c"}, {"c"}}, b.batches()[:3])
+		batches := b.batches()
+		require.Equal(t, [][]string{{"a", "b", "c"}, {"a", "c"}}, batches[:2])
+		require.Contains(t, batches[2:], []string{"c"}) // among those that were skipped because a batch before had their lock
 		require.Equal(t, 3, b.paid())
 	})
 

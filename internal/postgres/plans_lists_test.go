@@ -151,3 +151,16 @@ func TestListedStatusesKeepPaymentsHeapOnly(t *testing.T) {
 	heapOnly()
 	require.Equal(t, 1, orders, "one that is canceled enters its index")
 }
+
+// TestConditionOfAnIndexStaysInAQuery: PostgreSQL 17 takes IS NOT NULL on a column that is never null out of a query,
+// which then implies no such condition of an index, and does not use it.
+func TestConditionOfAnIndexStaysInAQuery(t *testing.T) {
+	t.Parallel()
+	var unused []string
+	require.NoError(t, dbtest.New(t).Raw().QueryRow(t.Context(), `SELECT array_agg(i.indexrelid::regclass || ': ' || a.attname)
+		FROM pg_index i
+		JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = 'public'::regnamespace
+		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum > 0 AND a.attnotnull
+		WHERE pg_get_expr(i.indpred, i.indrelid) ~ ('\m' || a.attname || '"? IS NOT NULL')`).Scan(&unused))
+	require.Empty(t, unused)
+}

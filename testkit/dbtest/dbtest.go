@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -18,7 +19,7 @@ const (
 	startWithin   = 10 * time.Minute // a first run may download PostgreSQL; go test has a deadline of its own
 	cleanupWithin = time.Minute      // a test that holds a connection for longer has lost it
 	sessionsMax   = 200              // tests of pools and of crowds, several at once
-	testsAtOnce   = 4                // they wait for leases, databases and processes: go test's one a processor idles
+	parallelMin   = 4                // tests wait for leases, databases and processes more than for a processor
 )
 
 // New returns a pool on a fresh, migrated database.
@@ -77,8 +78,7 @@ func Migrated(t testing.TB, url string) *postgres.Pool {
 // Main runs the tests of a package, at least four at once unless -parallel says otherwise, then what else there is to
 // clean up, and then stops its server.
 func Main(m *testing.M, after ...func()) {
-	flag.Parse()
-	atLeast("test.parallel", testsAtOnce)
+	raiseParallel()
 	code := m.Run()
 	for _, f := range after {
 		f()
@@ -90,13 +90,13 @@ func Main(m *testing.M, after ...func()) {
 	os.Exit(code)
 }
 
-// atLeast raises a flag that nobody has set.
-func atLeast(name string, n int) {
+// raiseParallel gives -parallel, which is the number of processors by default, its least value.
+func raiseParallel() {
+	flag.Parse()
 	set := false
-	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
-	f := flag.Lookup(name)
-	if has, err := strconv.Atoi(f.Value.String()); !set && err == nil && has < n {
-		_ = f.Value.Set(strconv.Itoa(n)) // a number is one
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set && runtime.GOMAXPROCS(0) < parallelMin {
+		_ = flag.Set("test.parallel", strconv.Itoa(parallelMin)) // a number is valid
 	}
 }
 
