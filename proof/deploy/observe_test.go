@@ -45,7 +45,7 @@ func TestObserve(t *testing.T) {
 	o.play("callers, rows and a database", o.forgedWebhooks(), o.forgedMessages(), o.reusedKeys(), o.retryStorm(), o.brokenSchema(),
 		o.parkedByHand(), o.openTransaction(), o.databaseAway())
 	o.play("Stripe and the broker", o.stripeAway(), o.brokerAway())
-	o.play("a process and money", o.frozenProcess(), o.unmatchedCharge(), o.authorizations())
+	o.play("a process and money", o.frozenProcess(), o.unmatchedCharge(), o.authorizations(), o.dispute())
 	o.requireSeen()
 }
 
@@ -594,6 +594,35 @@ func (o *observed) authorizations() act {
 		repair: func() {
 			require.Equal(o.t, http.StatusOK, o.a.Capture("in-time", expiring, 0).Status)
 			o.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 days' WHERE id = $1`, dropped)
+		},
+	}
+}
+
+// dispute is one whose evidence is due in an hour. The bank's deadline is a week away, so the row is changed, and again
+// whenever the service has read it at Stripe.
+func (o *observed) dispute() act {
+	var id string
+	due := func() {
+		o.Exec(`UPDATE disputes SET evidence_due_by = clock_timestamp() + interval '1 hour', version = version + 1
+			WHERE stripe_dispute_id = $1 AND evidence_due_by > clock_timestamp() + interval '1 day'`, id)
+	}
+	return act{
+		alerts: []string{"PayonceDisputesNeedResponse", "PayonceDisputeDueSoon", "PayonceDisputeDueNow"},
+		breaks: func() {
+			paid := o.a.Pay("disputed", o.a.Order(), "pm_card_visa")
+			require.Equal(o.t, http.StatusCreated, paid.Status)
+			var err error
+			id, err = o.Sim.OpenDispute(paid.Get("stripe", "charge").(string), "fraudulent", false)
+			require.NoError(o.t, err)
+			o.wait("the dispute is recorded", func() (bool, error) {
+				return o.Count(`SELECT count(*) FROM disputes WHERE stripe_dispute_id = $1`, id) == 1, nil
+			})
+			due()
+		},
+		goesOn: due,
+		repair: func() {
+			_, err := o.stripe.Disputes.Close(id, nil)
+			require.NoError(o.t, err)
 		},
 	}
 }
