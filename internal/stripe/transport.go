@@ -73,8 +73,8 @@ func (t oneAttempt) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // answerMax is the length of a response that is read, after decompression. A page of a hundred objects with all the
-// metadata that Stripe allows has a third of it.
-const answerMax = 16 << 20
+// metadata that Stripe allows has two thirds of it.
+const answerMax = 8 << 20
 
 // errAnswerTooLong is the end of a longer response. What the call did is then unknown, as after a lost connection.
 var errAnswerTooLong = fmt.Errorf("the response is longer than %d bytes", answerMax)
@@ -110,6 +110,9 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 // reconciler from all others on its page.
 func withoutNUL(answer io.ReadCloser) io.ReadCloser {
 	body, err := io.ReadAll(answer) // as the library would
+	if err != nil {
+		body = nil // Half an answer says nothing, and the library would copy it.
+	}
 	for rest := body; ; {
 		at := bytes.Index(rest, []byte(`\u0000`))
 		if at < 0 {

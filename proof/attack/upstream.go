@@ -92,7 +92,7 @@ func (d discarded) Header() http.Header         { return d.header }
 func (d discarded) Write(b []byte) (int, error) { return len(b), nil }
 func (d discarded) WriteHeader(int)             {}
 
-// providerMore is the memory that three answers at once may take, of 16 MiB each, and their copies.
+// providerMore is the memory that three answers at once may take, of 8 MiB each, and their copies.
 const providerMore = 256 << 20
 
 const paidWithin = 90 * time.Second // within a minute where an answer is unknown (docs/guarantees.md)
