@@ -23,6 +23,13 @@ type answer struct {
 	body   string
 }
 
+// code is the code of a problem, and empty in another answer.
+func (a answer) code() string {
+	var problem struct{ Code string }
+	_ = json.Unmarshal([]byte(a.body), &problem)
+	return problem.Code
+}
+
 var transport = &http.Client{
 	Timeout: 30 * time.Second,
 	CheckRedirect: func(*http.Request, []*http.Request) error {

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -143,13 +143,34 @@ func (p *payers) refusals() int {
 	return p.refused
 }
 
+// awaitRefusals waits until n requests got 503. The payers may all have been answered with 202 just before, and then
+// meet their own keys in flight for as long as nothing can be stored; so new orders are sent as well.
 func (p *payers) awaitRefusals(ctx context.Context, n int) error {
 	for deadline := time.Now().Add(backWithin); p.refusals() < n; time.Sleep(10 * time.Millisecond) {
 		if ctx.Err() != nil || time.Now().After(deadline) {
 			return fmt.Errorf("the outage was not felt: %d requests got 503", p.refusals())
 		}
+		a, err := p.victim.send(ctx, "POST", "/v1/orders", smallOrder, map[string][]string{"Idempotency-Key": {rand.Text()}})
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			return didNotHold("an order: %s", err)
+		case !p.refusedBy(a) && a.status != http.StatusCreated:
+			return didNotHold("an order: %d %.300s", a.status, a.body)
+		}
 	}
 	return nil
+}
+
+// refusedBy counts an answer that says that nothing was done, and when to come again.
+func (p *payers) refusedBy(a answer) bool {
+	if a.status != http.StatusServiceUnavailable || a.code() != "unavailable" || a.header.Get("Retry-After") == "" {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused++
+	return true
 }
 
 func (p *payers) pay(ctx context.Context, order string) error {
@@ -162,16 +183,11 @@ func (p *payers) pay(ctx context.Context, order string) error {
 		if err != nil {
 			return didNotHold("a payment: %s", err)
 		}
-		var problem struct{ Code string }
-		_ = json.Unmarshal([]byte(a.body), &problem)
 		switch {
 		case a.status == http.StatusCreated:
 			return nil
-		case a.status == http.StatusServiceUnavailable && problem.Code == "unavailable" && a.header.Get("Retry-After") != "":
-			p.mu.Lock()
-			p.refused++
-			p.mu.Unlock()
-		case a.status == http.StatusAccepted, a.status == http.StatusConflict && problem.Code == "idempotency-key-in-flight":
+		case p.refusedBy(a):
+		case a.status == http.StatusAccepted, a.status == http.StatusConflict && a.code() == "idempotency-key-in-flight":
 		default:
 			return didNotHold("a payment: %d %.300s", a.status, a.body)
 		}
