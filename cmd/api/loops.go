@@ -79,12 +79,10 @@ func (m *loopMetrics) Collect(all chan<- prometheus.Metric) {
 	}
 }
 
-// Loops begin one after another, a few at a time: if all looked at once, each process would begin with a connection for
-// each loop. One that takes long, because it calls Stripe, holds up no others.
-const (
-	beginTogether = 2
-	beginWithin   = 500 * time.Millisecond
-)
+// beginWithin is how long the first iteration of a loop holds up that of the next. Loops begin one after another: if all
+// looked at once, each process would begin with a connection for each, and twenty that start together would take all
+// that a server has. One that takes long, because it calls Stripe, holds up no others.
+const beginWithin = 500 * time.Millisecond
 
 // start runs the loops until ctx ends. wait returns when all have stopped, each between two items, or after the grace
 // period: an item that waits for Stripe can take longer than the orchestrator waits before it kills the process.
@@ -92,7 +90,7 @@ func start(
 	ctx context.Context, log *slog.Logger, m *loopMetrics, grace time.Duration, loops ...loop,
 ) (wait func()) {
 	var running sync.WaitGroup
-	turns := make(chan struct{}, beginTogether)
+	turns := make(chan struct{}, 1)
 	for _, l := range loops {
 		m.items.WithLabelValues(l.name)
 		m.failures.WithLabelValues(l.name)
