@@ -32,7 +32,8 @@ import (
 //	POST   /refunds/{id}/fail {"reason":""}
 //	POST   /disputes {"charge":"","reason":"","inquiry":false}
 //	POST   /settings {"search_lag":"","list_lag":"","lock_wait":"","webhook_retry":"","limits":{},
-//	        "release_regime":"refunds"|"basil","capture_processing":"2s"}
+//	        "release_regime":"refunds"|"basil","capture_processing":"2s",
+//	        "authorization_lifetime":"20h","evidence_time":"12h"}
 //	GET    /webhooks                             the latest delivery attempts
 //	POST   /webhooks/resend {"event_id":"","times":1}
 //	POST   /webhook-endpoints {"url":"","secret":"","events":[],"key":""}
@@ -348,13 +349,15 @@ func (s *Sim) adminDispute(r *http.Request) (any, error) {
 // adminSettings changes what is named and leaves the rest.
 func (s *Sim) adminSettings(r *http.Request) (any, error) {
 	in, err := read[struct {
-		SearchLag         any            `json:"search_lag"`
-		ListLag           any            `json:"list_lag"`
-		LockWait          any            `json:"lock_wait"`
-		WebhookRetry      any            `json:"webhook_retry"`
-		CaptureProcessing any            `json:"capture_processing"`
-		ReleaseRegime     *ReleaseRegime `json:"release_regime"`
-		Limits            *Limits        `json:"limits"`
+		SearchLag             any            `json:"search_lag"`
+		ListLag               any            `json:"list_lag"`
+		LockWait              any            `json:"lock_wait"`
+		WebhookRetry          any            `json:"webhook_retry"`
+		CaptureProcessing     any            `json:"capture_processing"`
+		AuthorizationLifetime any            `json:"authorization_lifetime"`
+		EvidenceTime          any            `json:"evidence_time"`
+		ReleaseRegime         *ReleaseRegime `json:"release_regime"`
+		Limits                *Limits        `json:"limits"`
 	}](r)
 	if err != nil {
 		return nil, err
@@ -368,7 +371,8 @@ func (s *Sim) adminSettings(r *http.Request) (any, error) {
 		given any
 		apply func(time.Duration)
 	}{{in.SearchLag, s.SetSearchLag}, {in.ListLag, s.SetListLag}, {in.LockWait, s.SetLockWait},
-		{in.WebhookRetry, s.SetWebhookRetry}, {in.CaptureProcessing, s.SetCaptureProcessing}} {
+		{in.WebhookRetry, s.SetWebhookRetry}, {in.CaptureProcessing, s.SetCaptureProcessing},
+		{in.AuthorizationLifetime, s.SetAuthorizationLifetime}, {in.EvidenceTime, s.SetEvidenceTime}} {
 		if setting.given == nil {
 			continue
 		}

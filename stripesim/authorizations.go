@@ -64,15 +64,22 @@ func (s *Sim) SetCaptureProcessing(d time.Duration) {
 	s.captureTime = d
 }
 
+// SetAuthorizationLifetime has authorizations made from now on expire after d, instead of the days that networks keep
+// them, so that what warns of it can be tried. Zero: as networks do.
+func (s *Sim) SetAuthorizationLifetime(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holdFor = max(0, d)
+}
+
 // authorize reserves the money of a charge that the card has accepted.
 func (t *tx) authorize(pi *intent, ch *charge, w wishes) {
 	card := &ch.PaymentMethodDetails.Card
-	deadline := time.Unix(ch.Created, 0).UTC()
+	lifetime := authorizationLifetime
 	if card.Brand == "visa" && w.offSession {
-		deadline = deadline.Add(visaOffSession)
-	} else {
-		deadline = deadline.Add(authorizationLifetime)
+		lifetime = visaOffSession
 	}
+	deadline := time.Unix(ch.Created, 0).UTC().Add(cmp.Or(t.s.holdFor, lifetime))
 	card.CaptureBefore = deadline.Unix()
 	pi.Status, pi.AmountCapturable, pi.Due = requiresCapture, pi.Amount, deadline.Add(cancelAfterDeadline)
 	t.create(ch)

@@ -701,6 +701,31 @@ func TestCaptureUnderFaults(t *testing.T) {
 		require.Equal(t, stripe.PaymentIntentStatusSucceeded, b.get(pi.ID).Status)
 	})
 
+	t.Run("HasTheDeadlineThatWasSet", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		usual := b.authorized("o1")
+		paid := b.paid("o2")
+		code, _ := b.adminDo("POST", "/settings", `{"authorization_lifetime":"20h","evidence_time":"12h"}`)
+		require.Equal(t, 200, code)
+		short := b.authorized("o3")
+		id, err := b.sim.OpenDispute(b.charge(paid).ID, "fraudulent", false)
+		require.NoError(t, err)
+
+		until := func(pi *stripe.PaymentIntent) time.Duration {
+			charge := b.charge(pi)
+			return time.Duration(charge.PaymentMethodDetails.Card.CaptureBefore-charge.Created) * time.Second
+		}
+		require.Equal(t, 7*24*time.Hour, until(usual))
+		require.Equal(t, 20*time.Hour, until(short))
+		disputed, err := b.api.Disputes.Get(id, nil)
+		require.NoError(t, err)
+		require.EqualValues(t, 12*60*60, disputed.EvidenceDetails.DueBy-disputed.Created)
+		b.sim.Advance(22 * time.Hour)
+		require.Equal(t, stripe.PaymentIntentStatusRequiresCapture, b.get(usual.ID).Status)
+		require.Equal(t, stripe.PaymentIntentStatusCanceled, b.get(short.ID).Status)
+	})
+
 	t.Run("IsProcessingFirst", func(t *testing.T) {
 		t.Parallel()
 		store := filepath.Join(t.TempDir(), "journal")

@@ -103,6 +103,22 @@ func (t *tx) disputeIfTheCardSaysSo(pi *intent, ch *charge) {
 	}
 }
 
+// SetEvidenceTime gives disputes that are opened from now on d until their evidence is due, instead of nine days, so that
+// what warns of the deadline can be tried. Zero: nine days.
+func (s *Sim) SetEvidenceTime(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.evidenceTime = max(0, d)
+}
+
+// evidenceDue is the end of a day.
+func (t *tx) evidenceDue() int64 {
+	if t.s.evidenceTime > 0 {
+		return t.now.Add(t.s.evidenceTime).Unix()
+	}
+	return t.now.Truncate(24*time.Hour).Add(9*24*time.Hour).Unix() - 1
+}
+
 func (t *tx) openDispute(pi *intent, ch *charge, reason string, inquiry bool) *dispute {
 	ch = edit(t, ch)
 	ch.Disputed = true
@@ -112,7 +128,7 @@ func (t *tx) openDispute(pi *intent, ch *charge, reason string, inquiry bool) *d
 		), Object: kindDispute, Amount: ch.AmountCaptured, BalanceTransactions: []*txn{}, Charge: ch.ID,
 		Created: t.now.Unix(), Currency: ch.Currency, Evidence: evidence{}, Metadata: map[string]string{},
 		PaymentIntent:   pi.ID,
-		EvidenceDetails: evidenceDetails{DueBy: t.now.Truncate(24*time.Hour).Add(9*24*time.Hour).Unix() - 1},
+		EvidenceDetails: evidenceDetails{DueBy: t.evidenceDue()},
 		MethodDetails: disputeMethod{
 			Card: disputeCard{Brand: ch.PaymentMethodDetails.Card.Brand, NetworkReasonCode: networkReasons[reason]},
 			Type: "card",

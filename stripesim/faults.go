@@ -47,7 +47,7 @@ const (
 	Stale         = "stale"          // the object as it was one version ago
 
 	// It happens, and the key does not know.
-	EffectStoredError = "effect_stored_error" // 500 (or Status), frozen under the key
+	EffectStoredError = "effect_stored_error" // 500 (or Status), frozen under the key; a refusal without effect stays one
 	EffectForgotten   = "effect_forgotten"    // Status (502 by default); the key is as good as new
 )
 

@@ -287,6 +287,23 @@ func TestFaults(t *testing.T) {
 
 	// A frozen 500 is not the end at Stripe: it may roll the work forward or
 	// back. The key keeps its 500 either way.
+	t.Run("HitNoEffectThatIsRefused", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		pi := b.paid("o1")
+		b.sim.Inject(Fault{Op: "refund.create", Kind: EffectStoredError})
+		_, err := b.refund(pi.ID, "r1", 1001)
+		refused(t, err, 400, "")
+		_, err = b.refund(pi.ID, "r1", 1001)
+		refused(t, err, 400, "")
+		declined := b.create("o2")
+		b.sim.Inject(Fault{Op: "intent.confirm", Kind: EffectStoredError})
+		_, err = b.confirm(declined.ID, "k", "pm_card_chargeDeclined")
+		refused(t, err, 500, "")
+		require.Equal(t, stripe.PaymentIntentStatusRequiresPaymentMethod, b.get(declined.ID).Status)
+		require.NotNil(t, b.get(declined.ID).LastPaymentError, "a decline changes the intent")
+	})
+
 	t.Run("CanBeRepaired", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
