@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/proof/internal/chaos/history"
 )
 
@@ -82,7 +84,7 @@ func number(id string) (n int) {
 func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinished []string, err error) {
 	began := time.Now()
 	keys, unfinished, err = w.until(ctx, lease+15*time.Second, func() (what string, err error) {
-		if err := w.comeBack(ctx); err != nil {
+		if err := errors.Join(w.comeBack(ctx), w.settleLost(ctx)); err != nil {
 			return "", err
 		}
 		n, err := w.count(ctx,
@@ -147,6 +149,25 @@ func (w *world) until(ctx context.Context, within time.Duration, left func() (st
 			return took, nil, ctx.Err()
 		}
 	}
+}
+
+// settleLost is an operator who ends what is owed of payments whose disputes are lost: Stripe refuses to refund them,
+// because the bank has given the customer the money.
+func (w *world) settleLost(ctx context.Context) error {
+	rows, err := w.pairs(ctx, `SELECT o.payment_id, o.tenant_id FROM refunds_owed o
+		JOIN disputes d ON d.tenant_id = o.tenant_id AND d.payment_id = o.payment_id
+		WHERE o.ended_at IS NULL AND d.status = 'lost'`)
+	if err != nil {
+		return err
+	}
+	for payment, tenant := range rows { // One with a refund under way is settled when that has failed.
+		_, err := w.pool.RefundOwedSettle(postgres.ForAllTenants(ctx, "settle what a lost dispute has given back"),
+			db.RefundOwedSettleParams{TenantID: tenant, PaymentID: payment})
+		if err != nil {
+			return fmt.Errorf("settle what is owed of %s: %w", payment, err)
+		}
+	}
+	return nil
 }
 
 // comeBack is the customers who answer their banks at last.

@@ -11,6 +11,11 @@ import (
 // late is longer than the service waits for Stripe.
 const late = 2 * stripeTimeout
 
+// hopeless is a capture that Stripe does not answer until the faults end: an alert must fire, because nobody knows
+// meanwhile whether it took the money.
+var hopeless = stripesim.Fault{Op: "intent.capture", Key: "capture-hopeless", Kind: stripesim.Refuse, Status: 503, HTML: true,
+	Times: -1}
+
 // stripesFaults is every fault that the simulator has, at least once, and how
 // often. One is left out of refunds: a key that is forgotten before its day is
 // over breaks Stripe's promise, and a second refund under it would be Stripe's.
@@ -49,6 +54,12 @@ var stripesFaults = []stripesim.Fault{
 	{Op: "intent.create", Kind: stripesim.Unauthorized, Probability: 0.02},
 	{Op: "intent.create", Kind: stripesim.Refuse, Probability: 0.01, Status: 503, HTML: true},
 	{Op: "intent.create", Kind: stripesim.StoredError, Probability: 0.01},
+	{Op: "intent.capture", Kind: stripesim.Drop, Probability: 0.05},
+	{Op: "intent.capture", Kind: stripesim.BlackHole, Probability: 0.01, Delay: late},
+	{Op: "intent.capture", Kind: stripesim.EffectError, Probability: 0.02},
+	{Op: "intent.capture", Kind: stripesim.EffectStoredError, Probability: 0.01},
+	{Op: "intent.capture", Kind: stripesim.StoredError, Probability: 0.01},
+	{Op: "intent.capture", Kind: stripesim.Stale, Probability: 0.01},
 	{Op: "intent.cancel", Kind: stripesim.Drop, Probability: 0.05},
 	{Op: "intent.cancel", Kind: stripesim.EffectStoredError, Probability: 0.02},
 	{Op: "refund.create", Kind: stripesim.Drop, Probability: 0.10},
@@ -62,6 +73,7 @@ var stripesFaults = []stripesim.Fault{
 // goes wrong, and how. Each happens once for certain, spread over the first calls
 // of its kind, so that none is left to luck.
 func (n *nemesis) atStripe() {
+	n.stripeFaults[n.world.sim.Inject(hopeless)] = hopeless.Kind
 	of := map[string]int{}
 	for _, f := range stripesFaults {
 		f.Probability, f.Skip = 0, 2+3*of[f.Op]

@@ -31,8 +31,14 @@ const (
 	quietWithin = time.Minute
 	// looks in a row, a second apart: the checks have just sent requests, which are not scraped yet
 	calmFor     = 5
-	goneAtLeast = 3 // alerts that fired and went, in a run that is watched
+	goneAtLeast = 8 // alerts that fired and went, in a run that is watched
 )
+
+// expected are alerts that fire and go in every run that is watched, because of what its people and its Stripe do.
+var expected = map[string][]string{
+	PeopleDispute: {"PayonceDisputesNeedResponse", "PayonceDisputeDueSoon", "PayonceDisputeDueNow"},
+	"":            {"PayonceAuthorizationExpiring", "PayonceCaptureInDoubt"},
+}
 
 // startPrometheus has one scrape every node, if the run is to be watched.
 func (w *world) startPrometheus(ctx context.Context, c Config) (err error) {
@@ -120,15 +126,12 @@ func (o *Observed) stillFiring() (list []string) {
 	return list
 }
 
-// went is how many alerts fired and are gone.
-func (o *Observed) went() (n int) {
+// went lists the alerts that fired and are gone.
+func (o *Observed) went() []string {
 	names, firings := o.byAlert()
-	for _, name := range names {
-		if !slices.ContainsFunc(firings[name], func(f Firing) bool { return !f.Gone }) {
-			n++
-		}
-	}
-	return n
+	return slices.DeleteFunc(names, func(name string) bool {
+		return slices.ContainsFunc(firings[name], func(f Firing) bool { return !f.Gone })
+	})
 }
 
 // spans says when an alert fired: "3-9 s, from 41 s".

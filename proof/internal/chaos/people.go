@@ -198,7 +198,8 @@ func (p *people) dispute(ctx context.Context, r *rand.Rand) {
 // cancel cancels an intent of a customer who takes too long, or releases what is reserved on his card.
 func (p *people) cancel(ctx context.Context, r *rand.Rand) {
 	waiting, err := p.world.strings(ctx,
-		`SELECT intent_id FROM payments WHERE status IN ('requires_action', 'authorized') AND intent_id IS NOT NULL`)
+		`SELECT intent_id FROM payments WHERE status IN ('requires_action', 'authorized') AND intent_id IS NOT NULL
+			AND capturing_key IS DISTINCT FROM 'capture-hopeless'`)
 	if err != nil || len(waiting) == 0 { // The database may be away.
 		return
 	}
@@ -211,7 +212,8 @@ func (p *people) cancel(ctx context.Context, r *rand.Rand) {
 
 // capture takes what is reserved, or a part of it.
 func (p *people) capture(ctx context.Context, r *rand.Rand) {
-	held, err := p.world.strings(ctx, `SELECT intent_id || ' ' || amount_minor FROM payments WHERE status = 'authorized'`)
+	held, err := p.world.strings(ctx, `SELECT intent_id || ' ' || amount_minor FROM payments WHERE status = 'authorized'
+		AND capturing_key IS DISTINCT FROM 'capture-hopeless'`)
 	if err != nil || len(held) == 0 {
 		return
 	}
@@ -245,13 +247,29 @@ func (p *people) atDashboard(ctx context.Context, path string, form url.Values, 
 	return err == nil && res.StatusCode == http.StatusOK && (into == nil || json.Unmarshal(body, into) == nil)
 }
 
-// settle ends what people have left open, has the reconciler look now, instead of in some minutes, and waits until what
-// people did is in our rows.
-func (p *people) settle(ctx context.Context) error {
+// deadline of every dispute, and of every authorization of the first half of a run: near enough for the alerts that warn
+// of it. Those of the second half last as long as networks keep them, so a run ends with some.
+const deadline = 20 * time.Hour
+
+// end ends what people have left open, and what is near its deadline.
+func (p *people) end(ctx context.Context) error {
 	// The shop accepts the disputes that have not ended: while one waits for it, an alert fires.
 	for _, id := range p.disputes {
 		p.atDashboard(ctx, "/v1/disputes/"+id+"/close", nil, nil)
 	}
+	expiring, err := p.world.strings(ctx, `SELECT intent_id FROM payments
+		WHERE status = 'authorized' AND capture_before < clock_timestamp() + interval '1 day'`)
+	if err != nil {
+		return err
+	}
+	for _, intent := range expiring {
+		p.atDashboard(ctx, "/v1/payment_intents/"+intent+"/cancel", nil, nil)
+	}
+	return nil
+}
+
+// settle has the reconciler look now, instead of in some minutes, and waits until what people did is in our rows.
+func (p *people) settle(ctx context.Context) error {
 	_, _, err := p.world.until(ctx, adoptedWithin, func() (string, error) {
 		if _, err := p.world.pool.Raw().Exec(ctx, `UPDATE reconciliation_windows SET next_at = '-infinity'`); err != nil {
 			return "", err

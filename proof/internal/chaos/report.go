@@ -217,7 +217,15 @@ func (r Report) tooLittle(share float64) (list []string) {
 		}
 	}
 	if r.Observed != nil {
-		minimum("alerts that fired and went", r.Observed.went(), goneAtLeast)
+		went := r.Observed.went()
+		minimum("alerts that fired and went", len(went), goneAtLeast)
+		for who, alerts := range expected {
+			for _, name := range alerts {
+				if (who == "" || r.People[who] > 0) && !slices.Contains(went, name) {
+					list = append(list, name+": it did not fire and go")
+				}
+			}
+		}
 		for _, blind := range r.Observed.Seen.Blind {
 			list = append(list, "seen by Prometheus: "+blind)
 		}
@@ -273,7 +281,7 @@ func (r Report) Print(w io.Writer) {
 	if r.Observed != nil {
 		names, firings := r.Observed.byAlert()
 		p("prometheus: %d rules and %d queries of panels, %d of them blind; %d alerts fired, %d of them are gone",
-			r.Observed.Seen.Rules, r.Observed.Seen.Queries, len(r.Observed.Seen.Blind), len(names), r.Observed.went())
+			r.Observed.Seen.Rules, r.Observed.Seen.Queries, len(r.Observed.Seen.Blind), len(names), len(r.Observed.went()))
 		for _, name := range names {
 			p("  %-28s %s", name, wrapped(spans(firings[name]), 100))
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,10 +110,14 @@ func TestTooLittle(t *testing.T) {
 
 // watched is what Prometheus saw of enough.
 func watched() *Observed {
-	return &Observed{Seen: prometheus.Seen{Rules: 31, Queries: 70}, Firings: []Firing{
+	o := &Observed{Seen: prometheus.Seen{Rules: 31, Queries: 70}, Firings: []Firing{
 		{"PayonceDown", 3, 9, true}, {"PayonceDown", 20, 21, true}, {"PayonceLeaseTakeovers", 5, 30, true},
 		{"PayonceUnknownOutcomeOld", 6, 7, true},
 	}}
+	for _, name := range slices.Concat(expected[PeopleDispute], expected[""]) {
+		o.Firings = append(o.Firings, Firing{name, 10, 50, true})
+	}
+	return o
 }
 
 // A run that was watched is red as well if too few alerts fired and went, if one
@@ -126,14 +131,22 @@ func TestTooLittleWasSeen(t *testing.T) {
 	require.Empty(t, r.Observed.stillFiring())
 
 	r.Observed.Firings[3].Gone = false
-	require.Equal(t, []string{"alerts that fired and went: 2, at least 3"}, r.tooLittle(0.1),
+	require.Equal(t, []string{"alerts that fired and went: 7, at least 8"}, r.tooLittle(0.1),
 		"it does not grow with the run, and does not shrink")
 	require.Len(t, r.Observed.stillFiring(), 1)
 	require.Contains(t, r.Observed.stillFiring()[0], "PayonceUnknownOutcomeOld has fired since 6 s")
 
 	r.Observed = watched()
 	r.Observed.Firings[1].Gone = false
-	require.Equal(t, 2, r.Observed.went(), "it has fired again since it went")
+	require.Len(t, r.Observed.went(), 7, "it has fired again since it went")
+
+	r.Observed = watched()
+	r.People = map[string]int{PeopleDispute: 1}
+	r.Observed.Firings[4].Alert, r.Observed.Firings[7].Alert = "PayonceDown", "PayonceDown"
+	require.Contains(t, r.tooLittle(1), "PayonceDisputesNeedResponse: it did not fire and go")
+	require.Contains(t, r.tooLittle(1), "PayonceAuthorizationExpiring: it did not fire and go")
+	r.People = nil
+	require.NotContains(t, r.tooLittle(1), "PayonceDisputesNeedResponse: it did not fire and go")
 
 	r.Observed = watched()
 	r.Observed.Seen.Blind = []string{"PayonceMoneyDrift uses a series that does not exist"}
@@ -150,7 +163,7 @@ func TestAlertsAreReported(t *testing.T) {
 	var b bytes.Buffer
 	r.Print(&b)
 	require.Contains(t, b.String(),
-		"prometheus: 31 rules and 70 queries of panels, 0 of them blind; 3 alerts fired, 2 of them are gone\n")
+		"prometheus: 31 rules and 70 queries of panels, 0 of them blind; 8 alerts fired, 7 of them are gone\n")
 	require.Regexp(t, `(?m)^  PayonceDown +3-9 s, 20-21 s$`, b.String())
 	require.Regexp(t, `(?m)^  PayonceUnknownOutcomeOld +from 6 s$`, b.String())
 

@@ -85,6 +85,9 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	}
 	r.people.payLate(ctx, rand.New(rand.NewPCG(r.Seed, 3)))
 	r.report.People = r.people.counts()
+	if err := r.people.end(ctx); err != nil {
+		return r.report, fmt.Errorf("end what people left open: %w", err)
+	}
 	keys, events, late, err := r.world.quiet(ctx)
 	if err == nil && len(r.People) > 0 {
 		late, err = r.settlePeople(ctx, late)
@@ -126,6 +129,11 @@ func (r *run) chaos(ctx context.Context) error {
 	defer stop()
 	var all sync.WaitGroup
 	var broken error
+	r.nemesis.atStripe()
+	customer := &client{traffic: r.traffic, name: "hopeless", rand: rand.New(rand.NewPCG(r.Seed, 4))}
+	if err := customer.captureInVain(ctx); err != nil {
+		return err
+	}
 	all.Go(func() {
 		if broken = r.nemesis.run(faults); broken != nil {
 			stop()
@@ -133,6 +141,8 @@ func (r *run) chaos(ctx context.Context) error {
 	})
 	all.Go(func() { r.traffic.run(faults, "", r.Clients, r.Seed) })
 	all.Go(func() { r.people.run(faults, r.Seed) })
+	half := time.AfterFunc(r.Duration/2, func() { r.world.sim.SetAuthorizationLifetime(0) })
+	defer half.Stop()
 	all.Wait()
 	if broken != nil {
 		return fmt.Errorf("inject faults: %w", broken)

@@ -161,6 +161,8 @@ func (w *world) startStripe(c Config) (err error) {
 		return err
 	}
 	w.sim.SetWebhookRetry(200 * time.Millisecond)
+	w.sim.SetEvidenceTime(deadline)
+	w.sim.SetAuthorizationLifetime(deadline)
 	if c.Seed%2 == 1 { // What is released of an authorization shows as a refund, or does not.
 		if err := w.sim.SetReleaseRegime(stripesim.RegimeBasil); err != nil {
 			return err
