@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +14,46 @@ import (
 
 	"example.com/payonce/testkit/world"
 )
+
+// TestLoopsBeginOneAfterAnother: twenty processes that start together would else take all connections of a server. One
+// whose first iteration takes long holds up the others for a while only.
+func TestLoopsBeginOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	const loops = 9
+	for name, c := range map[string]struct {
+		takes  time.Duration // the first iteration of each
+		most   int32         // first iterations at the same time
+		within time.Duration
+	}{
+		"short ones": {beginWithin / 2, 1, loops * beginWithin / 2},
+		"long ones":  {time.Hour, loops, loops * beginWithin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				var began, looking, most atomic.Int32
+				all := make([]loop, loops)
+				for i := range all {
+					all[i] = loop{name: fmt.Sprint(i), every: time.Hour, runOnce: func(ctx context.Context) (int, error) {
+						began.Add(1)
+						most.Store(max(most.Load(), looking.Add(1)))
+						pause(ctx, c.takes, nil)
+						looking.Add(-1)
+						return 0, nil
+					}}
+				}
+				wait := start(ctx, slog.New(slog.DiscardHandler), newLoopMetrics(prometheus.NewRegistry()), time.Second, all...)
+				time.Sleep(c.within)
+				synctest.Wait()
+				require.EqualValues(t, loops, began.Load())
+				require.Equal(t, c.most, most.Load())
+				stop()
+				wait()
+			})
+		})
+	}
+}
 
 // TestLoopsStop: a process that gets SIGTERM waits for the items that its loops work on,
 // and not for longer than its shutdown may take.
