@@ -69,7 +69,7 @@ func (s *Sim) SetCaptureProcessing(d time.Duration) {
 func (s *Sim) SetAuthorizationLifetime(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.holdFor = max(0, d)
+	s.authorizationTime = max(0, d)
 }
 
 // authorize reserves the money of a charge that the card has accepted.
@@ -79,7 +79,7 @@ func (t *tx) authorize(pi *intent, ch *charge, w wishes) {
 	if card.Brand == "visa" && w.offSession {
 		lifetime = visaOffSession
 	}
-	deadline := time.Unix(ch.Created, 0).UTC().Add(cmp.Or(t.s.holdFor, lifetime))
+	deadline := time.Unix(ch.Created, 0).UTC().Add(cmp.Or(t.s.authorizationTime, lifetime))
 	card.CaptureBefore = deadline.Unix()
 	pi.Status, pi.AmountCapturable, pi.Due = requiresCapture, pi.Amount, deadline.Add(cancelAfterDeadline)
 	t.create(ch)

@@ -111,7 +111,7 @@ func (s *Sim) SetEvidenceTime(d time.Duration) {
 	s.evidenceTime = max(0, d)
 }
 
-// evidenceDue is the end of a day.
+// evidenceDue is when the evidence of a dispute that is opened now is due: at the end of a day, unless a time was set.
 func (t *tx) evidenceDue() int64 {
 	if t.s.evidenceTime > 0 {
 		return t.now.Add(t.s.evidenceTime).Unix()

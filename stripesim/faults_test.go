@@ -285,8 +285,6 @@ func TestFaults(t *testing.T) {
 		}
 	})
 
-	// A frozen 500 is not the end at Stripe: it may roll the work forward or
-	// back. The key keeps its 500 either way.
 	t.Run("HitNoEffectThatIsRefused", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
@@ -304,6 +302,8 @@ func TestFaults(t *testing.T) {
 		require.NotNil(t, b.get(declined.ID).LastPaymentError, "a decline changes the intent")
 	})
 
+	// A frozen 500 is not the end at Stripe: it may roll the work forward or
+	// back. The key keeps its 500 either way.
 	t.Run("CanBeRepaired", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

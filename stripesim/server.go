@@ -191,7 +191,7 @@ func (s *Sim) execute(c *call, key *keyEntry) response {
 		return resp
 	}
 	switch {
-	case c.fault.is(EffectStoredError) && (err == nil || len(t.dirty) > 0): // What is refused has no effect.
+	case c.fault.is(EffectStoredError) && (err == nil || len(t.dirty) > 0): // A refusal that changed nothing had no effect.
 		s.pending[c.key] = pendingRepair{c: c, done: result}
 		resp = c.refused(serverError(c.fault.status(500)))
 		t.store(key, resp)

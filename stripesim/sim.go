@@ -69,21 +69,21 @@ type Sim struct {
 	log     *slog.Logger
 	journal *journal // nil: memory only
 
-	mu           sync.Mutex // guards everything in st, offset and agenda
-	st           *store
-	seed         uint64
-	offset       time.Duration
-	agenda       agenda
-	searchLag    time.Duration
-	listLag      time.Duration
-	lockWait     time.Duration
-	regime       ReleaseRegime
-	captureTime  time.Duration // how long a capture is processing; zero: it succeeds at once
-	holdFor      time.Duration // how long authorizations last; zero: as networks keep them
-	evidenceTime time.Duration // until evidence is due; zero: nine days
-	requestSeed  uint64
-	pruned       time.Time // when old keys were last looked for
-	pending      map[string]pendingRepair
+	mu                sync.Mutex // guards everything in st, offset and agenda
+	st                *store
+	seed              uint64
+	offset            time.Duration
+	agenda            agenda
+	searchLag         time.Duration
+	listLag           time.Duration
+	lockWait          time.Duration
+	regime            ReleaseRegime
+	captureTime       time.Duration // how long a capture is processing; zero: it succeeds at once
+	authorizationTime time.Duration // until an authorization expires; zero: as networks keep them
+	evidenceTime      time.Duration // until evidence is due; zero: nine days
+	requestSeed       uint64
+	pruned            time.Time // when old keys were last looked for
+	pending           map[string]pendingRepair
 
 	requests atomic.Uint64
 	faults   faults
@@ -191,7 +191,7 @@ func (s *Sim) Reset() error {
 	s.st.epoch = epoch
 	s.offset, s.searchLag, s.listLag, s.agenda = 0, defaultSearchLag, 0, nil
 	s.regime, s.captureTime = cmp.Or(s.opts.ReleaseRegime, RegimeRefunds), 0
-	s.holdFor, s.evidenceTime = 0, 0
+	s.authorizationTime, s.evidenceTime = 0, 0
 	s.pending = map[string]pendingRepair{}
 	if s.journal != nil {
 		if err := s.journal.clear(); err != nil {
