@@ -52,6 +52,7 @@ type hand struct {
 
 // run injects faults until ctx ends, and then undoes them all.
 func (n *nemesis) run(ctx context.Context) error {
+	n.atStripe()
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed error

@@ -11,9 +11,11 @@ import (
 // late is longer than the service waits for Stripe.
 const late = 2 * stripeTimeout
 
-// hopeless is a capture that Stripe does not answer until the faults end: an alert must fire, because nobody knows
-// meanwhile whether it took the money.
-var hopeless = stripesim.Fault{Op: "intent.capture", Key: "capture-hopeless", Kind: stripesim.Refuse, Status: 503, HTML: true,
+// hopelessKey is the key of a capture that gets 503 from Stripe until the faults end (hopeless): an alert must fire, because
+// nobody knows meanwhile whether it took the money. People leave it alone, or the doubt would end early.
+const hopelessKey = "capture-hopeless"
+
+var hopeless = stripesim.Fault{Op: "intent.capture", Key: hopelessKey, Kind: stripesim.Refuse, Status: 503, HTML: true,
 	Times: -1}
 
 // stripesFaults is every fault that the simulator has, at least once, and how
@@ -73,18 +75,20 @@ var stripesFaults = []stripesim.Fault{
 // goes wrong, and how. Each happens once for certain, spread over the first calls
 // of its kind, so that none is left to luck.
 func (n *nemesis) atStripe() {
-	n.stripeFaults[n.world.sim.Inject(hopeless)] = hopeless.Kind
 	of := map[string]int{}
 	for _, f := range stripesFaults {
 		f.Probability, f.Skip = 0, 2+3*of[f.Op]
 		of[f.Op]++
-		n.stripeFaults[n.world.sim.Inject(f)] = f.Kind
+		n.arm(f)
 	}
 	for i, f := range stripesFaults {
 		f.Times, f.Seed = -1, n.seed+uint64(i)+1
-		n.stripeFaults[n.world.sim.Inject(f)] = f.Kind
+		n.arm(f)
 	}
 }
+
+// arm arms a fault at Stripe. Of several that match a call, the first that was armed hits it.
+func (n *nemesis) arm(f stripesim.Fault) { n.stripeFaults[n.world.sim.Inject(f)] = f.Kind }
 
 // webhooksFaults are the ways in which events come otherwise than once, in order
 // and in time.

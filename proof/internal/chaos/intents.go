@@ -250,7 +250,7 @@ func (c *client) reserve(ctx context.Context, tenant int, name string) {
 	}
 }
 
-// captureInVain reserves money, and begins the capture that Stripe does not answer (hopeless).
+// captureInVain reserves money, and begins the hopeless capture.
 func (c *client) captureInVain(ctx context.Context) error {
 	order, _ := c.order(ctx, 0, c.name)
 	a, final := c.until(ctx, request{path: "/v1/payments", key: "pay-" + c.name,
@@ -258,7 +258,7 @@ func (c *client) captureInVain(ctx context.Context) error {
 	if !final || a.status != http.StatusCreated {
 		return fmt.Errorf("reserve money: status %d", a.status)
 	}
-	c.send(ctx, request{path: "/v1/payments/" + a.object.ID + "/capture", key: "capture-" + c.name, body: `{}`})
+	c.send(ctx, request{path: "/v1/payments/" + a.object.ID + "/capture", key: hopelessKey, body: `{}`})
 	return nil
 }
 

@@ -199,7 +199,7 @@ func (p *people) dispute(ctx context.Context, r *rand.Rand) {
 func (p *people) cancel(ctx context.Context, r *rand.Rand) {
 	waiting, err := p.world.strings(ctx,
 		`SELECT intent_id FROM payments WHERE status IN ('requires_action', 'authorized') AND intent_id IS NOT NULL
-			AND capturing_key IS DISTINCT FROM 'capture-hopeless'`)
+			AND capturing_key IS DISTINCT FROM '`+hopelessKey+`'`)
 	if err != nil || len(waiting) == 0 { // The database may be away.
 		return
 	}
@@ -213,7 +213,7 @@ func (p *people) cancel(ctx context.Context, r *rand.Rand) {
 // capture takes what is reserved, or a part of it.
 func (p *people) capture(ctx context.Context, r *rand.Rand) {
 	held, err := p.world.strings(ctx, `SELECT intent_id || ' ' || amount_minor FROM payments WHERE status = 'authorized'
-		AND capturing_key IS DISTINCT FROM 'capture-hopeless'`)
+		AND capturing_key IS DISTINCT FROM '`+hopelessKey+`'`)
 	if err != nil || len(held) == 0 {
 		return
 	}

@@ -219,11 +219,13 @@ func (r Report) tooLittle(share float64) (list []string) {
 	if r.Observed != nil {
 		went := r.Observed.went()
 		minimum("alerts that fired and went", len(went), goneAtLeast)
-		for who, alerts := range expected {
-			for _, name := range alerts {
-				if (who == "" || r.People[who] > 0) && !slices.Contains(went, name) {
-					list = append(list, name+": it did not fire and go")
-				}
+		must := expected
+		if r.People[PeopleDispute] > 0 {
+			must = slices.Concat(expected, expectedOfDisputes)
+		}
+		for _, name := range must {
+			if !slices.Contains(went, name) {
+				list = append(list, name+": it did not fire and go")
 			}
 		}
 		for _, blind := range r.Observed.Seen.Blind {

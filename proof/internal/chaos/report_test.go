@@ -114,7 +114,7 @@ func watched() *Observed {
 		{"PayonceDown", 3, 9, true}, {"PayonceDown", 20, 21, true}, {"PayonceLeaseTakeovers", 5, 30, true},
 		{"PayonceUnknownOutcomeOld", 6, 7, true},
 	}}
-	for _, name := range slices.Concat(expected[PeopleDispute], expected[""]) {
+	for _, name := range slices.Concat(expectedOfDisputes, expected) {
 		o.Firings = append(o.Firings, Firing{name, 10, 50, true})
 	}
 	return o

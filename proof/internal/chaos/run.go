@@ -129,7 +129,7 @@ func (r *run) chaos(ctx context.Context) error {
 	defer stop()
 	var all sync.WaitGroup
 	var broken error
-	r.nemesis.atStripe()
+	r.nemesis.arm(hopeless) // before the others, one of which would end the doubt
 	customer := &client{traffic: r.traffic, name: "hopeless", rand: rand.New(rand.NewPCG(r.Seed, 4))}
 	if err := customer.captureInVain(ctx); err != nil {
 		return err
