@@ -70,6 +70,13 @@ func setupOf(t *testing.T, w *world.World, opts ...func(*stripesim.Options)) *of
 	return b
 }
 
+// wrote returns the writes so far. Their handlers may not have returned yet, though the program has its answers.
+func (b *office) wrote() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.posts
+}
+
 // setup runs the command, with what it needs and nothing else.
 func (b *office) setup(settings ...string) (stdout, stderr string, status int) {
 	b.t.Helper()
@@ -107,12 +114,12 @@ func (b *office) made() string {
 // unchanged runs the command, which must write nothing at Stripe.
 func (b *office) unchanged() {
 	b.t.Helper()
-	before := len(b.posts)
+	before := len(b.wrote())
 	out, errs, status := b.setup()
 	require.Zero(b.t, status, errs)
 	require.Empty(b.t, out)
 	require.Contains(b.t, errs, "nothing changed: webhook endpoint we_")
-	require.Empty(b.t, b.posts[before:])
+	require.Empty(b.t, b.wrote()[before:])
 }
 
 // endpoints are those of the account at Stripe, newest first.
@@ -211,7 +218,7 @@ func TestSetupStripe(t *testing.T) {
 		require.Zero(t, status, errs)
 		require.Empty(t, out)
 		require.Contains(t, errs, "nothing changed")
-		require.Empty(t, b.posts)
+		require.Empty(t, b.wrote())
 	})
 
 	t.Run("LeavesEndpointsOfOtherURLs", func(t *testing.T) {
@@ -390,11 +397,11 @@ func TestSetupStripeInDoubt(t *testing.T) {
 		_, _, status := b.setup()
 		require.Equal(t, 1, status)
 		b.sim.ClearFaults()
-		before := len(b.posts)
+		before := len(b.wrote())
 		_, errs, status := b.setup()
 		require.Equal(t, 1, status)
 		require.Contains(t, errs, "its secret may never have been printed")
-		require.Empty(t, b.posts[before:])
+		require.Empty(t, b.wrote()[before:])
 		b.upToDate(b.only())
 	})
 
@@ -479,10 +486,9 @@ func TestSetupStripeRefuses(t *testing.T) {
 	refused("cannot list the webhook endpoints: Stripe refuses STRIPE_SECRET_KEY", good, "STRIPE_SECRET_KEY=sk_live_none")
 	refused("cannot list the webhook endpoints: the key lacks the permission rak_webhook_read; give it Webhook ",
 		good, "STRIPE_SECRET_KEY="+none)
-	require.Empty(t, b.posts)
+	require.Empty(t, b.wrote())
 	refused("cannot make a webhook endpoint: the key lacks the permission rak_webhook_write; give it Webhook ",
 		good, "STRIPE_SECRET_KEY="+reader)
-	b.posts = nil
 	b.endpoint("/v1/webhooks/stripe", "*")
 	refused("cannot change webhook endpoint we_\\w+: the key lacks the permission rak_webhook_write",
 		good, "STRIPE_SECRET_KEY="+reader)
