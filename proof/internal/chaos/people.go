@@ -230,9 +230,13 @@ func (p *people) capture(ctx context.Context, r *rand.Rand) {
 // atDashboard makes a request to Stripe that is not ours: it has no Idempotency-Key. Not done: Stripe refused it, or
 // one of the faults that are meant for the service met it, and nobody knows.
 func (p *people) atDashboard(ctx context.Context, path string, form url.Values, into any) (done bool) {
+	return p.atStripe(ctx, http.MethodPost, path, form, into)
+}
+
+func (p *people) atStripe(ctx context.Context, method, path string, form url.Values, into any) (done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, p.world.stripe.URL+path, strings.NewReader(form.Encode()))
+	q, err := http.NewRequestWithContext(ctx, method, p.world.stripe.URL+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		return false
 	}
@@ -354,17 +358,23 @@ func (p *people) unknown(ctx context.Context) (looked int, missing []string, err
 	if err != nil {
 		return 0, nil, err
 	}
-	var disputes []string
+	disputes := map[string]string{}
 	if tables > 0 {
-		if disputes, err = p.world.strings(ctx, `SELECT to_jsonb(d)::text FROM disputes d`); err != nil {
+		if disputes, err = p.world.pairs(ctx, `SELECT to_jsonb(d) ->> 'stripe_dispute_id', to_jsonb(d) ->> 'status'
+			FROM disputes d`); err != nil {
 			return 0, nil, err
 		}
 	}
-	rows := strings.Join(disputes, "\n")
 	for _, id := range p.disputes {
 		looked++
-		if !strings.Contains(rows, id) {
-			missing = append(missing, "dispute "+id+" is not known here")
+		var there struct {
+			Status string `json:"status"`
+		}
+		if !p.atStripe(ctx, http.MethodGet, "/v1/disputes/"+id, nil, &there) {
+			return 0, nil, fmt.Errorf("read dispute %s at Stripe", id)
+		}
+		if here, ok := disputes[id]; !ok || here != there.Status {
+			missing = append(missing, fmt.Sprintf("dispute %s is %s at Stripe and %q here", id, there.Status, here))
 		}
 	}
 	return looked, missing, nil
