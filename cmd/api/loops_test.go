@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +22,7 @@ func TestLoopsBeginOneAfterAnother(t *testing.T) {
 	const loops = 9
 	for name, c := range map[string]struct {
 		takes  time.Duration // the first iteration of each
-		most   int32         // first iterations at the same time
+		most   int           // first iterations at the same time
 		within time.Duration
 	}{
 		"short ones": {beginWithin / 2, 1, loops * beginWithin / 2},
@@ -32,22 +32,28 @@ func TestLoopsBeginOneAfterAnother(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
-				var began, looking, most atomic.Int32
+				var mu sync.Mutex
+				var began, running, most int
+				count := func(n int) {
+					mu.Lock()
+					defer mu.Unlock()
+					began, running = began+max(0, n), running+n
+					most = max(most, running)
+				}
 				all := make([]loop, loops)
 				for i := range all {
 					all[i] = loop{name: fmt.Sprint(i), every: time.Hour, runOnce: func(ctx context.Context) (int, error) {
-						began.Add(1)
-						most.Store(max(most.Load(), looking.Add(1)))
+						count(1)
 						pause(ctx, c.takes, nil)
-						looking.Add(-1)
+						count(-1)
 						return 0, nil
 					}}
 				}
 				wait := start(ctx, slog.New(slog.DiscardHandler), newLoopMetrics(prometheus.NewRegistry()), time.Second, all...)
 				time.Sleep(c.within)
 				synctest.Wait()
-				require.EqualValues(t, loops, began.Load())
-				require.Equal(t, c.most, most.Load())
+				require.Equal(t, loops, began)
+				require.Equal(t, c.most, most)
 				stop()
 				wait()
 			})

@@ -227,12 +227,13 @@ func (p *people) capture(ctx context.Context, r *rand.Rand) {
 	p.captured++
 }
 
-// atDashboard makes a request to Stripe that is not ours: it has no Idempotency-Key. Not done: Stripe refused it, or
-// one of the faults that are meant for the service met it, and nobody knows.
+// atDashboard changes something at Stripe. Not done: Stripe refused it, or one of the faults that are meant for the service
+// met it, and nobody knows.
 func (p *people) atDashboard(ctx context.Context, path string, form url.Values, into any) (done bool) {
 	return p.atStripe(ctx, http.MethodPost, path, form, into)
 }
 
+// atStripe makes a request to Stripe that is not ours: it has no Idempotency-Key.
 func (p *people) atStripe(ctx context.Context, method, path string, form url.Values, into any) (done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -360,8 +361,7 @@ func (p *people) unknown(ctx context.Context) (looked int, missing []string, err
 	}
 	disputes := map[string]string{}
 	if tables > 0 {
-		if disputes, err = p.world.pairs(ctx, `SELECT to_jsonb(d) ->> 'stripe_dispute_id', to_jsonb(d) ->> 'status'
-			FROM disputes d`); err != nil {
+		if disputes, err = p.world.pairs(ctx, `SELECT stripe_dispute_id, status FROM disputes`); err != nil {
 			return 0, nil, err
 		}
 	}
