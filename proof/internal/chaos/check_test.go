@@ -182,15 +182,23 @@ func TestTheWitnesses(t *testing.T) {
 	require.Len(t, stale, 1)
 	require.Contains(t, stale[0], "api-2.1 moved it to recorded, and its token 1 was of api-1.1")
 
-	exec(stranger, `UPDATE idempotency_keys SET lease_token = 2, claim_token = gen_random_uuid()`)
 	j := &checks{world: w}
-	require.NoError(t, j.clocks(t.Context()))
+	violations := func() []string {
+		require.NoError(t, j.clocks(t.Context()))
+		return j.checks[len(j.checks)-1].Violations
+	}
+	exec(stranger, `UPDATE idempotency_keys SET lease_token = 2, claim_token = gen_random_uuid()`)
+	require.Len(t, violations(), 1, "the lease had a minute to go")
 	require.Equal(t, 1, j.checks[0].Looked)
-	require.Len(t, j.checks[0].Violations, 1, "the lease had a minute to go")
 
 	exec(stranger, `UPDATE idempotency_keys SET leased_until = '-infinity'`)
-	exec(holder, `UPDATE idempotency_keys SET lease_token = 3, claim_token = gen_random_uuid()`)
-	require.NoError(t, j.clocks(t.Context()))
-	require.Equal(t, 2, j.checks[1].Looked)
-	require.Len(t, j.checks[1].Violations, 1, "what was given back may be taken at once")
+	exec(holder, `UPDATE idempotency_keys SET lease_token = 3, claim_token = gen_random_uuid(),
+		leased_until = clock_timestamp() - interval '2 s'`)
+	require.Len(t, violations(), 1, "what was given back may be taken at once, and a lease may have begun before a lock was waited for")
+
+	for token, hour := range []string{"-1 hour", "1 hour"} {
+		exec(holder, fmt.Sprintf(`UPDATE idempotency_keys SET lease_token = %d, claim_token = gen_random_uuid(),
+			leased_until = clock_timestamp() + interval '%s'`, 4+token, hour))
+		require.Len(t, violations(), 2+token, "the lease is of a clock that is off by %s", hour)
+	}
 }

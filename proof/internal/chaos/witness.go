@@ -12,14 +12,15 @@ import (
 // own, and are no part of the service: what they say is a second opinion on the
 // fence.
 const witnesses = `
-CREATE TABLE witness_claims (tenant_id text, key text, token bigint, holder text,
+CREATE TABLE witness_claims (tenant_id text, key text, token bigint, holder text, ends timestamptz,
 	at timestamptz DEFAULT clock_timestamp());
 CREATE TABLE witness_writes (tenant_id text, key text, token bigint, writer text, point text, gave_back boolean,
 	at timestamptz DEFAULT clock_timestamp());
 CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
 	IF TG_OP = 'INSERT' OR NEW.lease_token > OLD.lease_token THEN
-		INSERT INTO witness_claims VALUES (NEW.tenant_id, NEW.key, NEW.lease_token, current_setting('application_name'));
+		INSERT INTO witness_claims
+		VALUES (NEW.tenant_id, NEW.key, NEW.lease_token, current_setting('application_name'), NEW.leased_until);
 	ELSIF NEW.recovery_point <> OLD.recovery_point
 	OR (NEW.leased_until = '-infinity') > (OLD.leased_until = '-infinity') THEN
 		INSERT INTO witness_writes
