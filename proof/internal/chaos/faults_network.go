@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"example.com/payonce/testkit/pgproxy"
@@ -97,11 +98,9 @@ const batchArmedFor = 2 * time.Second
 
 // hitBatch cuts a connection exactly before or exactly after the commit of a statement over several rows, at the first
 // node that has one. Each row is another request's, and each of these requests has to find out.
-func (n *nemesis) hitBatch(ctx context.Context, r *rand.Rand) error {
-	statement, cutAfter, kind := batched[r.IntN(len(batched))], r.IntN(2) == 0, batchBefore
-	if cutAfter {
-		kind = batchAfter
-	}
+func (n *nemesis) hitBatch(ctx context.Context, _ *rand.Rand) error {
+	kind, statement := n.rarest()
+	cutAfter := kind == batchAfter
 	began, fired := time.Now(), make(chan struct{}, len(n.world.nodes))
 	ctx, cancel := context.WithTimeout(ctx, batchArmedFor)
 	defer cancel()
@@ -139,6 +138,20 @@ func (n *nemesis) hitBatch(ctx context.Context, r *rand.Rand) error {
 		}
 	}
 	return nil
+}
+
+// rarest is the statement whose batches were lost least often so far, and the way in which they were: none is left to
+// luck.
+func (n *nemesis) rarest() (kind, statement string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := func(statement string) int { return n.count[batchBefore+statement] }
+	after := func(statement string) int { return n.count[batchAfter+statement] }
+	statement = slices.MinFunc(batched, func(a, b string) int { return before(a) + after(a) - before(b) - after(b) })
+	if after(statement) < before(statement) {
+		return batchAfter, statement
+	}
+	return batchBefore, statement
 }
 
 func (n *nemesis) noteRows(rows int) {
