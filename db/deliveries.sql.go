@@ -7,13 +7,49 @@ package db
 
 import (
 	"context"
-
 	"time"
 )
 
+const DeliveriesCreate = `-- name: DeliveriesCreate :execrows
+INSERT INTO webhook_deliveries (tenant_id, id, endpoint_id, event_id, event_type, body, status, ended_at)
+SELECT e.tenant_id, fresh.id, e.id, $1, $2, $3,
+    CASE WHEN e.disabled_at IS NULL THEN 'pending' ELSE 'skipped' END::delivery_status,
+    CASE WHEN e.disabled_at IS NOT NULL THEN clock_timestamp() END
+FROM (
+    SELECT w.tenant_id, w.id, w.disabled_at, row_number() OVER (ORDER BY w.id) AS n
+    FROM webhook_endpoints w
+    WHERE w.tenant_id = $4 AND (w.event_types = '{*}' OR $2 = ANY(w.event_types))
+) e
+JOIN unnest($5::text[]) WITH ORDINALITY AS fresh (id, n) USING (n)
+`
+
+type DeliveriesCreateParams struct {
+	EventID   string
+	EventType string
+	Body      []byte
+	TenantID  string
+	Ids       []string
+}
+
+// Writes a delivery of an event for each endpoint of the tenant that wants its type. Of a disabled endpoint it is skipped.
+// There are as many ids as a tenant may have endpoints.
+func (q *Queries) DeliveriesCreate(ctx context.Context, arg DeliveriesCreateParams) (int64, error) {
+	result, err := q.db.Exec(ctx, DeliveriesCreate,
+		arg.EventID,
+		arg.EventType,
+		arg.Body,
+		arg.TenantID,
+		arg.Ids,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const DeliveriesRequeue = `-- name: DeliveriesRequeue :execrows
 WITH missed AS MATERIALIZED (
-    SELECT d.tenant_id, d.event_id
+    SELECT d.tenant_id, d.id
     FROM webhook_deliveries d
     WHERE d.tenant_id = $1 AND d.status = 'failed'
     ORDER BY d.ended_at LIMIT $2
@@ -22,7 +58,7 @@ WITH missed AS MATERIALIZED (
 UPDATE webhook_deliveries e
 SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
 FROM missed
-WHERE e.tenant_id = missed.tenant_id AND e.event_id = missed.event_id
+WHERE e.tenant_id = missed.tenant_id AND e.id = missed.id
 `
 
 type DeliveriesRequeueParams struct {
@@ -39,22 +75,28 @@ func (q *Queries) DeliveriesRequeue(ctx context.Context, arg DeliveriesRequeuePa
 	return result.RowsAffected(), nil
 }
 
-const DeliveryCreate = `-- name: DeliveryCreate :execrows
-INSERT INTO webhook_deliveries (tenant_id, event_id, body)
-SELECT e.tenant_id, $1, $2
-FROM webhook_endpoints e
-WHERE e.tenant_id = $3 AND e.disabled_at IS NULL
+const DeliveriesSkip = `-- name: DeliveriesSkip :execrows
+WITH waiting AS MATERIALIZED (
+    SELECT d.tenant_id, d.id
+    FROM webhook_endpoints w
+    CROSS JOIN LATERAL (
+        SELECT q.tenant_id, q.id
+        FROM webhook_deliveries q
+        WHERE q.tenant_id = w.tenant_id AND q.endpoint_id = w.id AND q.status = 'pending'
+        ORDER BY q.leased_until LIMIT $1
+        FOR NO KEY UPDATE SKIP LOCKED) d
+    WHERE w.disabled_at IS NOT NULL
+    LIMIT $1
+)
+UPDATE webhook_deliveries e
+SET status = 'skipped', ended_at = clock_timestamp()
+FROM waiting
+WHERE e.tenant_id = waiting.tenant_id AND e.id = waiting.id
 `
 
-type DeliveryCreateParams struct {
-	EventID  string
-	Body     []byte
-	TenantID string
-}
-
-// Zero rows: the tenant has no enabled endpoint.
-func (q *Queries) DeliveryCreate(ctx context.Context, arg DeliveryCreateParams) (int64, error) {
-	result, err := q.db.Exec(ctx, DeliveryCreate, arg.EventID, arg.Body, arg.TenantID)
+// Skips deliveries that wait for endpoints that are disabled.
+func (q *Queries) DeliveriesSkip(ctx context.Context, limitRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, DeliveriesSkip, limitRows)
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +107,7 @@ const DeliveryEnd = `-- name: DeliveryEnd :execrows
 UPDATE webhook_deliveries
 SET status = $1, ended_at = clock_timestamp(),
     http_status = $2, last_error = $3
-WHERE tenant_id = $4 AND event_id = $5 AND lease_token = $6 AND status = 'pending'
+WHERE tenant_id = $4 AND id = $5 AND lease_token = $6 AND status = 'pending'
 `
 
 type DeliveryEndParams struct {
@@ -73,7 +115,7 @@ type DeliveryEndParams struct {
 	HttpStatus *int32
 	LastError  *string
 	TenantID   string
-	EventID    string
+	ID         string
 	LeaseToken int64
 }
 
@@ -84,7 +126,7 @@ func (q *Queries) DeliveryEnd(ctx context.Context, arg DeliveryEndParams) (int64
 		arg.HttpStatus,
 		arg.LastError,
 		arg.TenantID,
-		arg.EventID,
+		arg.ID,
 		arg.LeaseToken,
 	)
 	if err != nil {
@@ -93,74 +135,163 @@ func (q *Queries) DeliveryEnd(ctx context.Context, arg DeliveryEndParams) (int64
 	return result.RowsAffected(), nil
 }
 
+const DeliveryGet = `-- name: DeliveryGet :one
+SELECT d.id, d.endpoint_id, d.event_id, d.event_type, d.status, d.attempts, d.http_status, d.last_attempt_at,
+    greatest(d.leased_until, d.created_at)::timestamptz AS next_attempt_at, d.created_at
+FROM webhook_deliveries d
+WHERE d.tenant_id = $1 AND d.id = $2
+`
+
+type DeliveryGetParams struct {
+	TenantID string
+	ID       string
+}
+
+type DeliveryGetRow struct {
+	ID            string
+	EndpointID    string
+	EventID       string
+	EventType     string
+	Status        DeliveryStatus
+	Attempts      int32
+	HttpStatus    *int32
+	LastAttemptAt *time.Time
+	NextAttemptAt time.Time
+	CreatedAt     time.Time
+}
+
+func (q *Queries) DeliveryGet(ctx context.Context, arg DeliveryGetParams) (DeliveryGetRow, error) {
+	row := q.db.QueryRow(ctx, DeliveryGet, arg.TenantID, arg.ID)
+	var i DeliveryGetRow
+	err := row.Scan(
+		&i.ID,
+		&i.EndpointID,
+		&i.EventID,
+		&i.EventType,
+		&i.Status,
+		&i.Attempts,
+		&i.HttpStatus,
+		&i.LastAttemptAt,
+		&i.NextAttemptAt,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
+const DeliveryInsert = `-- name: DeliveryInsert :exec
+INSERT INTO webhook_deliveries (tenant_id, id, endpoint_id, event_id, event_type, body)
+VALUES ($1, $2, $3, $4, $5, $6)
+`
+
+type DeliveryInsertParams struct {
+	TenantID   string
+	ID         string
+	EndpointID string
+	EventID    string
+	EventType  string
+	Body       []byte
+}
+
+// Writes a delivery for one endpoint, whatever types it wants.
+func (q *Queries) DeliveryInsert(ctx context.Context, arg DeliveryInsertParams) error {
+	_, err := q.db.Exec(ctx, DeliveryInsert,
+		arg.TenantID,
+		arg.ID,
+		arg.EndpointID,
+		arg.EventID,
+		arg.EventType,
+		arg.Body,
+	)
+	return err
+}
+
 const DeliveryLease = `-- name: DeliveryLease :many
 WITH RECURSIVE head AS (
-    (SELECT d.tenant_id, d.leased_until
+    (SELECT d.tenant_id, d.endpoint_id, d.leased_until
      FROM webhook_deliveries d
      WHERE d.status = 'pending'
-     ORDER BY d.tenant_id, d.leased_until LIMIT 1)
+     ORDER BY d.tenant_id, d.endpoint_id, d.leased_until LIMIT 1)
     UNION ALL
-    SELECT next.tenant_id, next.leased_until
+    SELECT next.tenant_id, next.endpoint_id, next.leased_until
     FROM head
     CROSS JOIN LATERAL (
-        SELECT d.tenant_id, d.leased_until
+        SELECT d.tenant_id, d.endpoint_id, d.leased_until
         FROM webhook_deliveries d
-        WHERE d.status = 'pending' AND d.tenant_id > head.tenant_id
-        ORDER BY d.tenant_id, d.leased_until LIMIT 1) next
+        WHERE d.status = 'pending' AND (d.tenant_id, d.endpoint_id) > (head.tenant_id, head.endpoint_id)
+        ORDER BY d.tenant_id, d.endpoint_id, d.leased_until LIMIT 1) next
 ), ready AS MATERIALIZED (
-    SELECT w.tenant_id, w.url, w.secret
+    SELECT w.tenant_id, w.id, w.url, w.failing_since
     FROM head
-    JOIN webhook_endpoints w ON w.tenant_id = head.tenant_id
-    WHERE head.leased_until < statement_timestamp() AND w.disabled_at IS NULL AND w.tenant_id <> ALL($2::text[])
-        AND (cardinality($3::text[]) = 0 OR w.tenant_id = ANY($3::text[]))
-    ORDER BY head.leased_until LIMIT $4
+    JOIN webhook_endpoints w ON w.tenant_id = head.tenant_id AND w.id = head.endpoint_id
+    WHERE head.leased_until < statement_timestamp() AND w.disabled_at IS NULL AND w.id <> ALL($2::text[])
+        AND (cardinality($3::text[]) = 0 OR w.id = ANY($3::text[]))
+    ORDER BY row_number() OVER (PARTITION BY w.tenant_id ORDER BY head.leased_until), head.leased_until LIMIT $4
 ), due AS MATERIALIZED (
-    SELECT d.tenant_id, d.event_id, ready.url, ready.secret
+    SELECT d.tenant_id, d.id, ready.id AS endpoint_id, ready.url, ready.failing_since
     FROM ready
     CROSS JOIN LATERAL (
-        SELECT q.tenant_id, q.event_id, q.leased_until
+        SELECT q.tenant_id, q.id, q.leased_until
         FROM webhook_deliveries q
-        WHERE q.tenant_id = ready.tenant_id AND q.status = 'pending' AND q.leased_until < statement_timestamp()
+        WHERE q.tenant_id = ready.tenant_id AND q.endpoint_id = ready.id AND q.status = 'pending'
+            AND q.leased_until < statement_timestamp()
         ORDER BY q.leased_until LIMIT least($5::int, $4)
         FOR NO KEY UPDATE SKIP LOCKED) d
     ORDER BY row_number() OVER (PARTITION BY d.tenant_id ORDER BY d.leased_until), d.leased_until LIMIT $4
+), signed AS (
+    SELECT due.tenant_id, due.id, due.endpoint_id, due.url, due.failing_since, s.versions, s.secrets
+    FROM due
+    CROSS JOIN LATERAL (
+        SELECT array_agg(w.version ORDER BY w.version DESC) AS versions, array_agg(w.secret ORDER BY w.version DESC) AS secrets
+        FROM webhook_secrets w
+        WHERE w.tenant_id = due.tenant_id AND w.endpoint_id = due.endpoint_id
+            AND (w.expires_at IS NULL OR w.expires_at > clock_timestamp())) s
 )
 UPDATE webhook_deliveries e
-SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1
-FROM due
-WHERE e.tenant_id = due.tenant_id AND e.event_id = due.event_id
-RETURNING e.tenant_id, e.event_id, e.body, e.lease_token, e.attempts, due.url, due.secret
+SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1,
+    last_attempt_at = clock_timestamp()
+FROM signed
+WHERE e.tenant_id = signed.tenant_id AND e.id = signed.id
+RETURNING e.tenant_id, e.id, e.endpoint_id, e.event_id, e.body, e.lease_token, e.attempts, signed.url,
+    signed.versions::bigint[] AS versions, signed.secrets::bytea[] AS secrets,
+    coalesce(extract(epoch FROM clock_timestamp() - signed.failing_since), 0)::float8 AS failing_seconds,
+    (signed.failing_since IS NOT NULL)::boolean AS fails
 `
 
 type DeliveryLeaseParams struct {
-	Lease     time.Duration
-	Busy      []string
-	Among     []string
-	LimitRows int32
-	PerTenant int32
+	Lease       time.Duration
+	Busy        []string
+	Among       []string
+	LimitRows   int32
+	PerEndpoint int32
 }
 
 type DeliveryLeaseRow struct {
-	TenantID   string
-	EventID    string
-	Body       []byte
-	LeaseToken int64
-	Attempts   int32
-	Url        string
-	Secret     []byte
+	TenantID       string
+	ID             string
+	EndpointID     string
+	EventID        string
+	Body           []byte
+	LeaseToken     int64
+	Attempts       int32
+	Url            string
+	Versions       []int64
+	Secrets        [][]byte
+	FailingSeconds float64
+	Fails          bool
 }
 
 // Leases deliveries that are due, oldest first, and the second of a tenant after the first of each. It skips deliveries
-// of disabled endpoints and of tenants to whom this process is sending (busy), and all but those of some tenants, unless
-// these are none (among); however many are skipped, only the head of a tenant's queue is read to skip it. The time limit
-// is the statement's own, which an index can be searched for: deliveries that are due later are not read either.
+// of disabled endpoints and of endpoints to which this process is sending (busy), and all but those of some endpoints,
+// unless these are none (among); however many are skipped, only the head of an endpoint's queue is read to skip it. The
+// time limit is the statement's own, which an index can be searched for: deliveries that are due later are not read
+// either. The secrets are all that sign at present, the newest first.
 func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([]DeliveryLeaseRow, error) {
 	rows, err := q.db.Query(ctx, DeliveryLease,
 		arg.Lease,
 		arg.Busy,
 		arg.Among,
 		arg.LimitRows,
-		arg.PerTenant,
+		arg.PerEndpoint,
 	)
 	if err != nil {
 		return nil, err
@@ -171,12 +302,90 @@ func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([
 		var i DeliveryLeaseRow
 		if err := rows.Scan(
 			&i.TenantID,
+			&i.ID,
+			&i.EndpointID,
 			&i.EventID,
 			&i.Body,
 			&i.LeaseToken,
 			&i.Attempts,
 			&i.Url,
-			&i.Secret,
+			&i.Versions,
+			&i.Secrets,
+			&i.FailingSeconds,
+			&i.Fails,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const DeliveryList = `-- name: DeliveryList :many
+SELECT d.id, d.endpoint_id, d.event_id, d.event_type, d.status, d.attempts, d.http_status, d.last_attempt_at,
+    d.next_attempt_at, d.created_at
+FROM unnest($1::text[]) AS s (status)
+CROSS JOIN LATERAL (
+    SELECT l.id, l.endpoint_id, l.event_id, l.event_type, l.status, l.attempts, l.http_status, l.last_attempt_at,
+        greatest(l.leased_until, l.created_at)::timestamptz AS next_attempt_at, l.created_at
+    FROM webhook_deliveries l
+    WHERE l.tenant_id = $2 AND l.endpoint_id = $3 AND l.status = s.status::delivery_status
+      AND ($4::text = '' OR l.id < $4::text)
+    ORDER BY l.id DESC LIMIT $5) d
+ORDER BY d.id DESC LIMIT $5
+`
+
+type DeliveryListParams struct {
+	Statuses   []string
+	TenantID   string
+	EndpointID string
+	After      string
+	LimitRows  int32
+}
+
+type DeliveryListRow struct {
+	ID            string
+	EndpointID    string
+	EventID       string
+	EventType     string
+	Status        DeliveryStatus
+	Attempts      int32
+	HttpStatus    *int32
+	LastAttemptAt *time.Time
+	NextAttemptAt time.Time
+	CreatedAt     time.Time
+}
+
+// A page of an endpoint's deliveries that have one of the statuses, newest first.
+func (q *Queries) DeliveryList(ctx context.Context, arg DeliveryListParams) ([]DeliveryListRow, error) {
+	rows, err := q.db.Query(ctx, DeliveryList,
+		arg.Statuses,
+		arg.TenantID,
+		arg.EndpointID,
+		arg.After,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []DeliveryListRow{}
+	for rows.Next() {
+		var i DeliveryListRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.EndpointID,
+			&i.EventID,
+			&i.EventType,
+			&i.Status,
+			&i.Attempts,
+			&i.HttpStatus,
+			&i.LastAttemptAt,
+			&i.NextAttemptAt,
+			&i.CreatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -191,14 +400,14 @@ func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([
 const DeliveryPostpone = `-- name: DeliveryPostpone :execrows
 UPDATE webhook_deliveries
 SET leased_until = clock_timestamp() + $1::interval, attempts = attempts - 1, last_error = $2::text
-WHERE tenant_id = $3 AND event_id = $4 AND lease_token = $5 AND status = 'pending'
+WHERE tenant_id = $3 AND id = $4 AND lease_token = $5 AND status = 'pending'
 `
 
 type DeliveryPostponeParams struct {
 	Delay      time.Duration
 	LastError  string
 	TenantID   string
-	EventID    string
+	ID         string
 	LeaseToken int64
 }
 
@@ -208,7 +417,7 @@ func (q *Queries) DeliveryPostpone(ctx context.Context, arg DeliveryPostponePara
 		arg.Delay,
 		arg.LastError,
 		arg.TenantID,
-		arg.EventID,
+		arg.ID,
 		arg.LeaseToken,
 	)
 	if err != nil {
@@ -219,13 +428,13 @@ func (q *Queries) DeliveryPostpone(ctx context.Context, arg DeliveryPostponePara
 
 const DeliveryReap = `-- name: DeliveryReap :execrows
 WITH old AS MATERIALIZED (
-    SELECT d.tenant_id, d.event_id
+    SELECT d.tenant_id, d.id
     FROM webhook_deliveries d
     WHERE d.status <> 'pending' AND d.ended_at < (SELECT clock_timestamp() - $1::interval)
     ORDER BY d.ended_at LIMIT $3 OFFSET $2
     FOR UPDATE SKIP LOCKED
 )
-DELETE FROM webhook_deliveries e USING old WHERE e.tenant_id = old.tenant_id AND e.event_id = old.event_id
+DELETE FROM webhook_deliveries e USING old WHERE e.tenant_id = old.tenant_id AND e.id = old.id
 `
 
 type DeliveryReapParams struct {
@@ -244,19 +453,22 @@ func (q *Queries) DeliveryReap(ctx context.Context, arg DeliveryReapParams) (int
 }
 
 const DeliveryRequeue = `-- name: DeliveryRequeue :execrows
-UPDATE webhook_deliveries
+UPDATE webhook_deliveries d
 SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
-WHERE tenant_id = $1 AND event_id = $2 AND status = 'failed'
+FROM webhook_endpoints w
+WHERE d.tenant_id = $1 AND d.id = $2 AND w.tenant_id = d.tenant_id AND w.id = d.endpoint_id
+  AND w.disabled_at IS NULL AND (d.status <> 'pending' OR d.leased_until > clock_timestamp())
 `
 
 type DeliveryRequeueParams struct {
 	TenantID string
-	EventID  string
+	ID       string
 }
 
-// Sends a failed delivery again, with its attempts reset. Zero rows: it has not failed.
+// Sends a delivery that has ended again, with its attempts reset, or one that waits now. Zero rows: it is due or being
+// sent, or its endpoint is disabled.
 func (q *Queries) DeliveryRequeue(ctx context.Context, arg DeliveryRequeueParams) (int64, error) {
-	result, err := q.db.Exec(ctx, DeliveryRequeue, arg.TenantID, arg.EventID)
+	result, err := q.db.Exec(ctx, DeliveryRequeue, arg.TenantID, arg.ID)
 	if err != nil {
 		return 0, err
 	}
@@ -267,7 +479,7 @@ const DeliveryRetry = `-- name: DeliveryRetry :execrows
 UPDATE webhook_deliveries
 SET leased_until = clock_timestamp() + $1::interval,
     http_status = $2, last_error = $3::text
-WHERE tenant_id = $4 AND event_id = $5 AND lease_token = $6 AND status = 'pending'
+WHERE tenant_id = $4 AND id = $5 AND lease_token = $6 AND status = 'pending'
 `
 
 type DeliveryRetryParams struct {
@@ -275,7 +487,7 @@ type DeliveryRetryParams struct {
 	HttpStatus *int32
 	LastError  string
 	TenantID   string
-	EventID    string
+	ID         string
 	LeaseToken int64
 }
 
@@ -286,7 +498,7 @@ func (q *Queries) DeliveryRetry(ctx context.Context, arg DeliveryRetryParams) (i
 		arg.HttpStatus,
 		arg.LastError,
 		arg.TenantID,
-		arg.EventID,
+		arg.ID,
 		arg.LeaseToken,
 	)
 	if err != nil {
@@ -315,54 +527,4 @@ func (q *Queries) DeliveryStats(ctx context.Context) (DeliveryStatsRow, error) {
 	var i DeliveryStatsRow
 	err := row.Scan(&i.Pending, &i.Failed, &i.OldestSeconds)
 	return i, err
-}
-
-const EndpointDisable = `-- name: EndpointDisable :execrows
-UPDATE webhook_endpoints SET disabled_at = clock_timestamp() WHERE tenant_id = $1 AND disabled_at IS NULL
-`
-
-// Zero rows: the tenant has no endpoint, or it is disabled already.
-func (q *Queries) EndpointDisable(ctx context.Context, tenantID string) (int64, error) {
-	result, err := q.db.Exec(ctx, EndpointDisable, tenantID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const EndpointReseal = `-- name: EndpointReseal :execrows
-UPDATE webhook_endpoints SET secret = $1 WHERE tenant_id = $2 AND secret = $3
-`
-
-type EndpointResealParams struct {
-	Sealed   []byte
-	TenantID string
-	Was      []byte
-}
-
-// Seals the secret anew. Zero rows: it was changed meanwhile.
-func (q *Queries) EndpointReseal(ctx context.Context, arg EndpointResealParams) (int64, error) {
-	result, err := q.db.Exec(ctx, EndpointReseal, arg.Sealed, arg.TenantID, arg.Was)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const EndpointSet = `-- name: EndpointSet :exec
-INSERT INTO webhook_endpoints (tenant_id, url, secret)
-VALUES ($1, $2, $3)
-ON CONFLICT (tenant_id) DO UPDATE SET url = excluded.url, secret = excluded.secret, disabled_at = NULL
-`
-
-type EndpointSetParams struct {
-	TenantID string
-	Url      string
-	Secret   []byte
-}
-
-// A tenant has one endpoint. Setting it again enables it.
-func (q *Queries) EndpointSet(ctx context.Context, arg EndpointSetParams) error {
-	_, err := q.db.Exec(ctx, EndpointSet, arg.TenantID, arg.Url, arg.Secret)
-	return err
 }

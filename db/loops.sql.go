@@ -11,18 +11,18 @@ import (
 
 const LoopsDue = `-- name: LoopsDue :many
 WITH RECURSIVE head AS ( -- part: webhooks
-    (SELECT d.tenant_id, d.leased_until -- part: webhooks
+    (SELECT d.tenant_id, d.endpoint_id, d.leased_until -- part: webhooks
      FROM webhook_deliveries d -- part: webhooks
      WHERE d.status = 'pending' -- part: webhooks
-     ORDER BY d.tenant_id, d.leased_until LIMIT 1) -- part: webhooks
+     ORDER BY d.tenant_id, d.endpoint_id, d.leased_until LIMIT 1) -- part: webhooks
     UNION ALL -- part: webhooks
-    SELECT next.tenant_id, next.leased_until -- part: webhooks
+    SELECT next.tenant_id, next.endpoint_id, next.leased_until -- part: webhooks
     FROM head -- part: webhooks
     CROSS JOIN LATERAL ( -- part: webhooks
-        SELECT d.tenant_id, d.leased_until -- part: webhooks
+        SELECT d.tenant_id, d.endpoint_id, d.leased_until -- part: webhooks
         FROM webhook_deliveries d -- part: webhooks
-        WHERE d.status = 'pending' AND d.tenant_id > head.tenant_id -- part: webhooks
-        ORDER BY d.tenant_id, d.leased_until LIMIT 1) next -- part: webhooks
+        WHERE d.status = 'pending' AND (d.tenant_id, d.endpoint_id) > (head.tenant_id, head.endpoint_id) -- part: webhooks
+        ORDER BY d.tenant_id, d.endpoint_id, d.leased_until LIMIT 1) next -- part: webhooks
 ) -- part: webhooks
 SELECT due.loop::text AS loop FROM (
     (SELECT 'completer' AS loop
@@ -44,15 +44,14 @@ SELECT due.loop::text AS loop FROM (
     UNION ALL -- part: webhooks
     (SELECT 'notifier' -- part: webhooks
      FROM head -- part: webhooks
-     JOIN webhook_endpoints w ON w.tenant_id = head.tenant_id -- part: webhooks
-     WHERE head.leased_until < statement_timestamp() AND w.disabled_at IS NULL -- part: webhooks
+     WHERE head.leased_until < statement_timestamp() -- part: webhooks
      LIMIT 1) -- part: webhooks
 ) due
 `
 
 // The loops that have something due, whichever process left it. Each probe reads the beginning of the index that its
 // loop reads, and may find what that loop then declines. The time is the statement's own, which an index can be searched
-// for. Of deliveries only the head of each tenant's queue is read.
+// for. Of deliveries only the head of each endpoint's queue is read.
 func (q *Queries) LoopsDue(ctx context.Context, consumers []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, LoopsDue, consumers)
 	if err != nil {

@@ -68,6 +68,7 @@ const (
 	DeliveryStatusPending   DeliveryStatus = "pending"
 	DeliveryStatusDelivered DeliveryStatus = "delivered"
 	DeliveryStatusFailed    DeliveryStatus = "failed"
+	DeliveryStatusSkipped   DeliveryStatus = "skipped"
 )
 
 func (e *DeliveryStatus) Scan(src interface{}) error {
@@ -110,6 +111,7 @@ func AllDeliveryStatusValues() []DeliveryStatus {
 		DeliveryStatusPending,
 		DeliveryStatusDelivered,
 		DeliveryStatusFailed,
+		DeliveryStatusSkipped,
 	}
 }
 
@@ -1094,4 +1096,17 @@ type Stock struct {
 	Sku       string
 	Available int64
 	Reserved  int64
+}
+
+type WebhookEndpoint struct {
+	TenantID     string
+	ID           string
+	Number       int16
+	Version      int64
+	Url          string
+	EventTypes   []string
+	Description  *string
+	CreatedAt    time.Time
+	FailingSince *time.Time
+	DisabledAt   *time.Time
 }

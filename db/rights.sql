@@ -86,8 +86,9 @@ BEGIN
             ('discrepancies',          'INSERT, UPDATE'),
             ('ledger_entries',         'INSERT'), -- part: ledger
             -- part: webhooks {
-            ('webhook_endpoints',      'INSERT, UPDATE'),
-            ('webhook_deliveries',     'INSERT, UPDATE (status, lease_token, leased_until, attempts, http_status, last_error, ended_at), DELETE'),
+            ('webhook_endpoints',      'INSERT, UPDATE (version, url, failing_since, disabled_at)'),
+            ('webhook_secrets',        'INSERT, UPDATE (secret, expires_at), DELETE'),
+            ('webhook_deliveries',     'INSERT, UPDATE (status, lease_token, leased_until, attempts, last_attempt_at, http_status, last_error, ended_at), DELETE'),
             -- part: webhooks }
             -- part: checkouts {
             ('stock',                  'INSERT, UPDATE'),

@@ -3,7 +3,7 @@
 
 CREATE TYPE checkout_status AS ENUM ('processing', 'completed', 'compensated');
 
-CREATE TYPE delivery_status AS ENUM ('pending', 'delivered', 'failed');
+CREATE TYPE delivery_status AS ENUM ('pending', 'delivered', 'failed', 'skipped');
 
 CREATE TYPE discrepancy_kind AS ENUM ('unmatched_at_stripe', 'missing_at_stripe', 'amount_mismatch', 'status_mismatch');
 
@@ -1066,43 +1066,68 @@ CREATE TRIGGER ledger_entry_is_immutable AFTER DELETE OR UPDATE ON ledger_entrie
     EXECUTE FUNCTION refuse_write('an entry is never changed; a correction is another entry');
 
 CREATE TABLE webhook_endpoints (
-    tenant_id   text        COLLATE "C" NOT NULL,
-    url         text        NOT NULL,
-    secret      bytea       NOT NULL,
-    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    disabled_at timestamptz,
-    CONSTRAINT webhook_endpoints_pkey PRIMARY KEY (tenant_id),
-    CONSTRAINT webhook_secret_is_long_enough CHECK (plain_length(secret) >= 24 AND plain_length(secret) <= 64),
+    tenant_id     text        COLLATE "C" NOT NULL,
+    id            text        COLLATE "C" NOT NULL,
+    number        smallint    NOT NULL,
+    version       bigint      NOT NULL DEFAULT 0,
+    url           text        NOT NULL,
+    event_types   text[]      NOT NULL DEFAULT '{*}'::text[],
+    description   text,
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    failing_since timestamptz,
+    disabled_at   timestamptz,
+    CONSTRAINT webhook_endpoints_pkey PRIMARY KEY (tenant_id, id),
+    CONSTRAINT endpoint_number_is_unique UNIQUE (tenant_id, number),
+    CONSTRAINT endpoint_wants_events CHECK (cardinality(event_types) > 0),
+    CONSTRAINT tenant_has_ten_endpoints CHECK (number >= 1 AND number <= 10),
     CONSTRAINT webhook_url_is_http CHECK (url ~ '^https?://'::text)
 );
 
+CREATE TABLE webhook_secrets (
+    tenant_id   text        COLLATE "C" NOT NULL,
+    endpoint_id text        COLLATE "C" NOT NULL,
+    version     bigint      NOT NULL,
+    secret      bytea       NOT NULL,
+    expires_at  timestamptz,
+    CONSTRAINT webhook_secrets_pkey PRIMARY KEY (tenant_id, endpoint_id, version),
+    CONSTRAINT webhook_secret_is_long_enough CHECK (plain_length(secret) >= 24 AND plain_length(secret) <= 64)
+);
+CREATE UNIQUE INDEX endpoint_has_one_newest_secret ON webhook_secrets (tenant_id,
+    endpoint_id) WHERE (expires_at IS NULL);
+
 CREATE TABLE webhook_deliveries (
-    tenant_id    text            COLLATE "C" NOT NULL,
-    event_id     text            COLLATE "C" NOT NULL,
-    status       delivery_status NOT NULL DEFAULT 'pending'::delivery_status,
-    body         bytea           NOT NULL,
-    created_at   timestamptz     NOT NULL DEFAULT clock_timestamp(),
-    lease_token  bigint          NOT NULL DEFAULT 0,
-    leased_until timestamptz     NOT NULL DEFAULT '-infinity'::timestamptz,
-    attempts     integer         NOT NULL DEFAULT 0,
-    http_status  integer,
-    last_error   text,
-    ended_at     timestamptz,
-    CONSTRAINT webhook_deliveries_pkey PRIMARY KEY (tenant_id, event_id),
+    tenant_id       text            COLLATE "C" NOT NULL,
+    id              text            COLLATE "C" NOT NULL,
+    endpoint_id     text            COLLATE "C" NOT NULL,
+    event_id        text            COLLATE "C" NOT NULL,
+    event_type      text            NOT NULL,
+    status          delivery_status NOT NULL DEFAULT 'pending'::delivery_status,
+    body            bytea           NOT NULL,
+    created_at      timestamptz     NOT NULL DEFAULT clock_timestamp(),
+    lease_token     bigint          NOT NULL DEFAULT 0,
+    leased_until    timestamptz     NOT NULL DEFAULT '-infinity'::timestamptz,
+    attempts        integer         NOT NULL DEFAULT 0,
+    last_attempt_at timestamptz,
+    http_status     integer,
+    last_error      text,
+    ended_at        timestamptz,
+    CONSTRAINT webhook_deliveries_pkey PRIMARY KEY (tenant_id, id),
+    CONSTRAINT event_is_delivered_once UNIQUE (tenant_id, event_id, endpoint_id),
     CONSTRAINT ended_has_time CHECK ((status = 'pending'::delivery_status) = (ended_at IS NULL))
 ) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.02);
 CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (ended_at) WHERE (status <> 'pending'::delivery_status);
 CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (tenant_id,
     ended_at) WHERE (status = 'failed'::delivery_status);
-CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (tenant_id,
+CREATE INDEX webhook_deliveries_listed ON webhook_deliveries (tenant_id, endpoint_id, status, id);
+CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (tenant_id, endpoint_id,
     leased_until) WHERE (status = 'pending'::delivery_status);
 CREATE TRIGGER body_is_only_erased AFTER UPDATE OF body ON webhook_deliveries FOR EACH ROW
     WHEN (new.body <> old.body AND new.body <> without_customer(old.body, '{data}'::text[]))
     EXECUTE FUNCTION refuse_write('of what is delivered only what names the customer may be erased');
 CREATE TRIGGER delivered_is_final AFTER UPDATE ON webhook_deliveries FOR EACH ROW
-    WHEN (old.status = 'delivered'::delivery_status
+    WHEN (old.status = 'delivered'::delivery_status AND new.status <> 'pending'::delivery_status
         AND (to_jsonb(new.*) - 'body'::text) <> (to_jsonb(old.*) - 'body'::text))
-    EXECUTE FUNCTION refuse_write('a delivery that arrived is not sent again');
+    EXECUTE FUNCTION refuse_write('a delivery that arrived changes only when it is sent again');
 
 CREATE TABLE stock (
     tenant_id text   COLLATE "C" NOT NULL,

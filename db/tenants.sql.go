@@ -186,7 +186,7 @@ const SecretsSealedBy = `-- name: SecretsSealedBy :many
 SELECT encode(sealed_by(s.secret), 'hex')::text AS key_id, count(*) AS secrets
 FROM (SELECT t.fingerprint_secret AS secret FROM tenants t
       UNION ALL -- part: webhooks
-      SELECT w.secret FROM webhook_endpoints w -- part: webhooks
+      SELECT w.secret FROM webhook_secrets w -- part: webhooks
 ) s
 GROUP BY 1
 ORDER BY 1

@@ -72,10 +72,13 @@ func TestDue(t *testing.T) {
 		},
 		// part: webhooks {
 		"WakesTheNotifier": func(_ *testing.T, w *world.World, _ *world.Local) func() bool {
-			w.Exec(`INSERT INTO webhook_endpoints (tenant_id, url, secret)
-				VALUES ($1, 'https://127.0.0.1:1', sha256('secret')) ON CONFLICT DO NOTHING`, w.Tenant.ID)
+			w.Exec(`INSERT INTO webhook_endpoints (tenant_id, id, number, url)
+				VALUES ($1, 'whe_1', 1, 'https://127.0.0.1:1') ON CONFLICT DO NOTHING`, w.Tenant.ID)
+			w.Exec(`INSERT INTO webhook_secrets (tenant_id, endpoint_id, version, secret)
+				VALUES ($1, 'whe_1', 1, sha256('secret')) ON CONFLICT DO NOTHING`, w.Tenant.ID)
 			id := "evt_" + strconv.Itoa(w.Count("SELECT count(*) FROM webhook_deliveries"))
-			w.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, body) VALUES ($1, $2, '{}')`, w.Tenant.ID, id)
+			w.Exec(`INSERT INTO webhook_deliveries (tenant_id, id, endpoint_id, event_id, event_type, body)
+				VALUES ($1, $2, 'whe_1', $2, 'order.paid', '{}')`, w.Tenant.ID, id)
 			return func() bool {
 				return w.Count("SELECT count(*) FROM webhook_deliveries WHERE event_id = $1 AND attempts > 0", id) == 1
 			}

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 
+	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/postgres"
 )
@@ -23,7 +25,7 @@ var webhooksPart = part{
 	},
 	commands: []command{{
 		name: "tenant notify", args: "TENANT URL", run: notifyTenant,
-		help: "send the tenant's events to URL; prints the signing secret, once",
+		help: "send the tenant's events to URL too, beside the endpoints that it made; prints the signing secret, once",
 	}},
 }
 
@@ -35,6 +37,13 @@ func (w webhooks) wire(_ context.Context, s *service) error {
 	n := notifier.New(s.pool, notifier.Options{
 		AllowPrivate: w.allowPrivate, Metrics: notifier.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer,
 	})
+	endpoints := notifier.NewEndpoints(s.pool, s.keys, httpapi.Answers{}, w.allowPrivate)
+	maps.Copy(s.operations, endpoints.Operations())
+	maps.Copy(s.paths, notifier.Paths())
+	for name := range endpoints.Operations() { // part: history
+		s.describe[name] = notifier.History // part: history
+	} // part: history
+	s.http.Endpoints = endpoints
 	// The consumer only stores a delivery for each event; the loop sends it. A slow endpoint never delays the broker.
 	s.consume(notifierConsumer, notifier.Handler())
 	woken := newWakeup()

@@ -165,7 +165,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	}
 	kept := w.Columns()
 	for _, column := range []string{
-		"idempotency_keys.request", "idempotency_keys.answer_body", "tenants.fingerprint_secret", "webhook_endpoints.secret",
+		"idempotency_keys.request", "idempotency_keys.answer_body", "tenants.fingerprint_secret", "webhook_secrets.secret",
 	} {
 		table, name, _ := strings.Cut(column, ".")
 		require.Zero(t, w.Count("SELECT count(*) FROM "+table+" WHERE sealed_by("+name+") = ''"), "%s is not sealed", column)

@@ -22,7 +22,7 @@ var parts = []part{
 		gives: "GET /v1/idempotency-keys/{key}: what happened under a key, for the person who is asked about a charge",
 		paths: []string{
 			"internal/keyhistory/", "internal/http/keys.go", "internal/operations/history.go",
-			"internal/checkout/history.go", "internal/checkout/history_test.go",
+			"internal/checkout/history.go", "internal/checkout/history_test.go", "internal/notifier/history.go",
 			"internal/postgres/queries_key_history_test.go",
 			"cmd/api/part_history.go", "db/queries/key_history.sql", "internal/money/format.go",
 			"cmd/api/secrets_test.go",
@@ -33,7 +33,7 @@ var parts = []part{
 		gives: "the API's documentation on the API's address: a reference, /openapi.json, and a page for each problem",
 		paths: []string{
 			"internal/http/docs.go", "internal/http/docs_test.go", "internal/http/assets/", "internal/http/pages/",
-			"internal/http/problem_texts.go", "internal/http/problem_texts_checkouts.go",
+			"internal/http/problem_texts.go", "internal/http/problem_texts_checkouts.go", "internal/http/problem_texts_webhook_endpoints.go",
 			"cmd/api/part_docs.go", "THIRD_PARTY_NOTICES.md",
 			"cmd/api/secrets_test.go",
 		},
@@ -103,12 +103,14 @@ var parts = []part{
 	},
 	{
 		name:  "webhooks",
-		gives: "every event is sent to the tenant's own endpoint, signed, in order and with retries",
+		gives: "events are sent to endpoints that tenants make, signed, with filters, retries and a log",
 		needs: []string{"consumers"},
 		paths: []string{
 			"internal/notifier/",
 			"cmd/api/part_webhooks.go",
-			"db/migrations/00010_webhooks.sql", "db/queries/deliveries.sql",
+			"internal/http/webhook_endpoints.go", "internal/http/problem_texts_webhook_endpoints.go",
+			"internal/http/contract_webhooks_test.go",
+			"db/migrations/00010_webhooks.sql", "db/queries/deliveries.sql", "db/queries/webhook_endpoints.sql",
 			"db/queries/invariants_webhooks.sql", "db/queries/operator_webhooks.sql",
 			"internal/postgres/invariants_webhooks.go", "internal/payments/invariants_webhooks_test.go",
 			"internal/postgres/catalogue_webhooks_test.go",

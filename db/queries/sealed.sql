@@ -11,8 +11,8 @@ FROM (
     FROM tenants t
     WHERE sealed_by(t.fingerprint_secret) <> @key_id::bytea
     UNION ALL -- part: webhooks
-    SELECT 'webhook_endpoints', w.tenant_id, '', w.secret -- part: webhooks
-    FROM webhook_endpoints w -- part: webhooks
+    SELECT 'webhook_secrets', w.tenant_id, concat_ws(' ', w.endpoint_id, w.version), w.secret -- part: webhooks
+    FROM webhook_secrets w -- part: webhooks
     WHERE sealed_by(w.secret) <> @key_id::bytea -- part: webhooks
     UNION ALL
     SELECT 'inbox_events', i.consumer, i.event_id, i.payload

@@ -56,18 +56,7 @@ func TestContract(t *testing.T) {
 			"/v1/payments/" + payment + "/capture": `{"amount":1}`,
 			"/v1/checkouts":                        newCheckout, // part: checkouts
 		} {
-			require.Equal(t, "unauthenticated", b.post(path, "k", body, "Authorization", "").code(), path)
-			require.Equal(t, "payload-too-large", b.post(path, "k", `{"x":"`+strings.Repeat("x", 64<<10)+`"}`).code(),
-				path)
-			require.Equal(t, "unsupported-media-type", b.post(path, "k", body, "Content-Type", "text/plain").code(),
-				path)
-			require.Equal(t, "idempotency-key-missing", b.post(path, "", body).code(), path)
-			require.Equal(t, "idempotency-key-invalid", b.post(path, `"no end`, body).code(), path)
-			invalid := b.post(path, "k", `{"colour":"red"}`)
-			require.Equal(t, "invalid-request", invalid.code(), path)
-			require.Equal(t, "/colour", invalid.object["errors"].([]any)[0].(map[string]any)["pointer"], path)
-			require.Equal(t, "idempotency-key-mismatch",
-				b.post(path, "refused-order", strings.Replace(body, "tea", "cup", 1)).code(), path)
+			refusedBeforeTheKey(t, b, path, strings.Replace(body, "tea", "cup", 1))
 		}
 		missing := "ord_00000000000000000000000000"
 		require.Equal(t, "not-found", b.post("/v1/orders/"+missing+"/cancel", "k", "").code())
@@ -319,6 +308,15 @@ func TestContract(t *testing.T) {
 		b.sim.ClearFaults()
 	})
 
+	// part: webhooks {
+	t.Run("WebhookEndpoints", func(t *testing.T) {
+		b := b.of(t)
+		b.apiKey = b.newTenant("webhooks")
+		b.post("/v1/orders", "refused-order", newOrder)
+		contractOfWebhookEndpoints(t, b)
+	})
+	// part: webhooks }
+
 	t.Run("Expired", func(t *testing.T) {
 		_, err := b.pool.Raw().Exec(t.Context(),
 			`UPDATE idempotency_keys SET answer_version = NULL, answer_status = NULL, answer_headers = NULL,
@@ -466,6 +464,8 @@ func TestContract(t *testing.T) {
 				case status == "500": // A bug, by definition; its shape is the catalogue's.
 				case status == "304" && op.path != "/docs":
 				case b.contract.Seen(op.method, op.path, number(t, status)):
+				case op.method == "POST" && strings.HasPrefix(op.path, "/v1/webhook-") && status == "409":
+					// What is done to an endpoint is one transaction, as an order is. // part: webhooks
 				case op.method == "POST" && op.path == "/v1/orders" && status == "409":
 					// An order is created in one transaction, so a duplicate waits for it and gets its response.
 				default:
@@ -479,6 +479,20 @@ func TestContract(t *testing.T) {
 type operation struct {
 	method, path string
 	item         *openapi3.Operation
+}
+
+// refusedBeforeTheKey sends a POST that is refused in each way in which all are refused. The key refused-order is used.
+func refusedBeforeTheKey(t *testing.T, b *bundle, path, body string) {
+	t.Helper()
+	require.Equal(t, "unauthenticated", b.post(path, "k", body, "Authorization", "").code(), path)
+	require.Equal(t, "payload-too-large", b.post(path, "k", `{"x":"`+strings.Repeat("x", 64<<10)+`"}`).code(), path)
+	require.Equal(t, "unsupported-media-type", b.post(path, "k", body, "Content-Type", "text/plain").code(), path)
+	require.Equal(t, "idempotency-key-missing", b.post(path, "", body).code(), path)
+	require.Equal(t, "idempotency-key-invalid", b.post(path, `"no end`, body).code(), path)
+	invalid := b.post(path, "k", `{"colour":"red"}`)
+	require.Equal(t, "invalid-request", invalid.code(), path)
+	require.Equal(t, "/colour", invalid.object["errors"].([]any)[0].(map[string]any)["pointer"], path)
+	require.Equal(t, "idempotency-key-mismatch", b.post(path, "refused-order", body).code(), path)
 }
 
 func operations(t *testing.T) []operation {
@@ -554,6 +568,11 @@ func TestDocumentedSamplesRun(t *testing.T) {
 		`"object":"idempotency_key"`)
 	delete(samples, "getIdempotencyKey")
 	// part: history }
+	// part: webhooks {
+	require.Contains(t, paste(strings.Replace(samples["createWebhookEndpoint"], "https://shop.example", "http://127.0.0.1:9",
+		1)), `"secret":"whsec_`)
+	delete(samples, "createWebhookEndpoint")
+	// part: webhooks }
 	require.Len(t, samples, 6, "a sample that is not pasted here")
 
 	// The introduction.

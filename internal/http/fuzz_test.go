@@ -98,7 +98,7 @@ func FuzzListQuery(f *testing.F) {
 // typed request; and the request that is stored for the completer is the one
 // that was decoded, not nearly.
 func FuzzFingerprint(f *testing.F) {
-	parsers := []parse{orderRequest, paymentRequest, refundRequest, cancelRequest}
+	parsers := []parse{orderRequest, paymentRequest, refundRequest, pathRequest}
 	routes := []string{"/v1/orders", "/v1/payments", "/v1/payments/{id}/refunds", "/v1/orders/{id}/cancel"}
 	const order = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],` +
 		`"customer_reference":"c","metadata":{"a":"1","b":"2"}}`

@@ -47,6 +47,15 @@ func renderOpenAPI(own operations.List) []byte {
 	return b.Bytes()
 }
 
+// eventTypes are the types of events that the contract documents.
+var eventTypes = sync.OnceValue(func() (types []string) {
+	doc := readYAML("openapi.yaml", openAPIYAML)
+	for _, kind := range member(doc, "components", "schemas", "EventType", "enum").Content {
+		types = append(types, kind.Value)
+	}
+	return types
+})
+
 func readYAML(name string, text []byte) *yaml.Node {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil || len(doc.Content) == 0 {

@@ -26,7 +26,7 @@ func ordersPart() part {
 			{method: "POST", pattern: "/v1/orders", operation: payments.CreateOrder, parse: orderRequest},
 			{method: "GET", pattern: "/v1/orders", handle: s.listOrders, query: true},
 			{method: "GET", pattern: "/v1/orders/{id}", handle: s.getOrder},
-			{method: "POST", pattern: "/v1/orders/{id}/cancel", operation: payments.CancelOrder, parse: cancelRequest},
+			{method: "POST", pattern: "/v1/orders/{id}/cancel", operation: payments.CancelOrder, parse: pathRequest},
 		}
 	}}
 }
@@ -130,9 +130,9 @@ func (b *itemBody) check(c *checks, i int) (item payments.Item) {
 	return item
 }
 
-// cancelRequest is shared by orders and payments. An empty body is accepted, because
+// pathRequest is a request that says nothing but which object it is about. An empty body is accepted, because
 // many clients send none when there is nothing to say.
-func cancelRequest(r *http.Request, body []byte) (any, error) {
+func pathRequest(r *http.Request, body []byte) (any, error) {
 	if len(body) > 0 {
 		if err := decodeObject(body, &struct{}{}); err != nil {
 			return nil, err

@@ -25,7 +25,7 @@ func paymentsPart() part {
 			},
 			{
 				method: "POST", pattern: "/v1/payments/{id}/cancel",
-				operation: payments.CancelPayment, parse: cancelRequest,
+				operation: payments.CancelPayment, parse: pathRequest,
 			},
 		}
 	}}

@@ -11,7 +11,8 @@ type problemText struct {
 // problemTexts are the texts of all problemTypes, by code.
 func problemTexts() map[string]problemText {
 	texts := maps.Clone(serviceTexts)
-	maps.Copy(texts, checkoutTexts) // part: checkouts
+	maps.Copy(texts, checkoutTexts)        // part: checkouts
+	maps.Copy(texts, webhookEndpointTexts) // part: webhooks
 	return texts
 }
 

@@ -42,8 +42,9 @@ func parts() []part {
 		disputesPart(),  // part: disputes
 		checkoutsPart(), // part: checkouts
 		ownPart(),
-		keysPart(),   // part: history
-		eventsPart(), // part: events
+		keysPart(),             // part: history
+		eventsPart(),           // part: events
+		webhookEndpointsPart(), // part: webhooks
 		webhooksPart(),
 		healthPart(),
 		docsPart(), // part: docs

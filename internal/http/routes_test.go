@@ -14,6 +14,7 @@ import (
 
 	"example.com/payonce/internal/checkout" // part: checkouts
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/notifier" // part: webhooks
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/testkit/openapi"
 )
@@ -33,6 +34,11 @@ func TestEveryPostDeclaresItsIdempotency(t *testing.T) {
 func registered() map[string]idempotency.Operation {
 	all := new(payments.Service).Operations()
 	maps.Copy(all, new(checkout.Service).Operations()) // part: checkouts
+	// part: webhooks {
+	for name, operation := range new(notifier.Endpoints).Operations() {
+		all[name] = operation
+	}
+	// part: webhooks }
 	return all
 }
 

@@ -21,6 +21,7 @@ import (
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/keyhistory" // part: history
+	"example.com/payonce/internal/notifier"   // part: webhooks
 	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
@@ -47,17 +48,18 @@ type Options struct {
 	Keys       *idempotency.Store
 	Operations map[string]idempotency.Operation
 	Payments   *payments.Service
-	Checkouts  *checkout.Service  // part: checkouts
-	Disputes   *disputes.Service  // part: disputes
-	History    *keyhistory.Reader // part: history
-	Paths      ids.Paths          // of the objects that keys made
-	Own        operations.List    // operations of one's own; may be empty
-	Feed       *outbox.Feed       // part: events
-	Within     time.Duration      // the time one request may take; shorter than the lease
-	DrainDelay time.Duration      // how long requests are still accepted at shutdown, so that load balancers see it
-	Drain      time.Duration      // the time for requests in progress to finish after that
-	RateLimit  float64            // new requests per second and tenant, and a hundred times as many reads; 0 is no limit
-	Retention  time.Duration      // how long stored responses are replayed; printed on /docs/idempotency // part: docs
+	Checkouts  *checkout.Service   // part: checkouts
+	Disputes   *disputes.Service   // part: disputes
+	Endpoints  *notifier.Endpoints // part: webhooks
+	History    *keyhistory.Reader  // part: history
+	Paths      ids.Paths           // of the objects that keys made
+	Own        operations.List     // operations of one's own; may be empty
+	Feed       *outbox.Feed        // part: events
+	Within     time.Duration       // the time one request may take; shorter than the lease
+	DrainDelay time.Duration       // how long requests are still accepted at shutdown, so that load balancers see it
+	Drain      time.Duration       // the time for requests in progress to finish after that
+	RateLimit  float64             // new requests per second and tenant, and a hundred times as many reads; 0 is no limit
+	Retention  time.Duration       // how long stored responses are replayed; printed on /docs/idempotency // part: docs
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
 	Tracer     *tracing.Tracer // nil: off

@@ -27,6 +27,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/keyhistory" // part: history
+	"example.com/payonce/internal/notifier"   // part: webhooks
 	"example.com/payonce/internal/outbox"     // part: events
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -81,16 +82,29 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	operations, paths := service.Operations(), payments.Paths()
 	maps.Copy(operations, checkouts.Operations()) // part: checkouts
 	maps.Copy(paths, checkout.Paths())            // part: checkouts
+	// part: webhooks {
+	endpoints := notifier.NewEndpoints(pool, keys, httpapi.Answers{}, true)
+	register(operations, endpoints)
+	for kind, path := range notifier.Paths() {
+		paths[kind] = path
+	}
+	// part: webhooks }
 	// part: history {
 	describe := map[string]keyhistory.Describe{
 		checkout.Create: checkout.History, // part: checkouts
 	}
+	// part: webhooks {
+	for name := range endpoints.Operations() {
+		describe[name] = notifier.History
+	}
+	// part: webhooks }
 	// part: history }
 	options := httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: service, Paths: paths, Within: 14 * time.Second,
 		Metrics: metrics, WebhookSecrets: []string{webhookSecret}, Log: log,
 		Checkouts: checkouts,                                   // part: checkouts
 		Disputes:  disputed,                                    // part: disputes
+		Endpoints: endpoints,                                   // part: webhooks
 		Feed:      outbox.NewFeed(pool, payments.RenderEvents), // part: events
 		Retention: 72 * time.Hour,                              // part: docs
 	}
@@ -114,6 +128,22 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	b.apiKey = b.newTenant("shop")
 	return b
 }
+
+// part: webhooks {
+
+// publicEndpointsOnly is the setting of production.
+func publicEndpointsOnly(o *httpapi.Options) {
+	endpoints := notifier.NewEndpoints(o.Pool, o.Keys, httpapi.Answers{}, false)
+	register(o.Operations, endpoints)
+}
+
+func register(operations map[string]idempotency.Operation, endpoints *notifier.Endpoints) {
+	for name, operation := range endpoints.Operations() {
+		operations[name] = operation
+	}
+}
+
+// part: webhooks }
 
 // of is the bundle for a subtest.
 func (b *bundle) of(t *testing.T) *bundle {

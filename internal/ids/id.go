@@ -20,6 +20,8 @@ const (
 	Refund   = "rfd_"
 	Checkout = "chk_" // part: checkouts
 	Dispute  = "dsp_" // made of Stripe's id // part: disputes
+	Endpoint = "whe_" // part: webhooks
+	Delivery = "whd_" // part: webhooks
 	Action   = "act_" // an operator's; made with the form, so that a second submit is recognised // part: operator
 )
 

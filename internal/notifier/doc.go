@@ -1,14 +1,16 @@
-// Package notifier sends tenants their events: an outbound webhook to the URL that
-// they set, signed as Standard Webhooks describes.
+// Package notifier sends tenants their events: outbound webhooks to the endpoints that they made (Endpoints), signed as
+// Standard Webhooks describes.
 //
 // What is sent is what our own row in the outbox says (package subscriber), whatever the broker carries.
 //
-// The consumer writes a delivery in the transaction of the event's inbox row, so there
-// is one delivery per event and tenant. The notifier sends it, outside of any
-// transaction, until the tenant responds with 2xx, for about three days. Then the
-// delivery is failed; it stays visible and can be sent again.
+// The consumer writes the deliveries in the transaction of the event's inbox row, so there is one per event and endpoint
+// that wants its type. The notifier sends it, outside of any transaction, until the endpoint responds with 2xx, for about
+// three days. Then the delivery has failed; it stays visible and can be sent again.
 //
-// A delivery that cannot be signed, because DATA_KEY lacks the key of the tenant's secret, is postponed. It uses up none
+// An endpoint whose attempts have all failed for three days is disabled, and so is one that responds 410. Its tenant's
+// other endpoints, and the feed, have an event that says so. What is for a disabled endpoint is skipped: listed, not sent.
+//
+// A delivery that cannot be signed, because DATA_KEY lacks the key of the endpoint's secret, is postponed. It uses up none
 // of its attempts, so it is sent when the key is back.
 //
 // # What the tenant can rely on
@@ -20,13 +22,12 @@
 // in each attempt. Deliveries are not ordered, because one that fails must not delay
 // the others; the event's sequence tells which of two is newer.
 //
-// A tenant whose endpoint does not respond delays only its own deliveries, and however
-// many such tenants there are, only each other's: an endpoint that takes longer than a
-// second gets one connection at a time, of those that such endpoints share, until it
+// An endpoint that does not respond delays only its own deliveries, and however many such endpoints there are, only each
+// other's: one that takes longer than a second gets one connection at a time, of those that such endpoints share, until it
 // responds in time again.
 //
-// The signature is webhook-signature: v1,base64(HMAC-SHA256(secret, webhook-id
-// "." webhook-timestamp "." body)). A response of 410 Gone disables the endpoint.
+// The signature is webhook-signature: v1,base64(HMAC-SHA256(secret, webhook-id "." webhook-timestamp "." body)), and a
+// second one with a blank between them for RotationGrace after the secret was rotated.
 //
 // # What a tenant must not be able to do
 //

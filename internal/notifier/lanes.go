@@ -7,75 +7,74 @@ import (
 	"example.com/payonce/db"
 )
 
-// lanes decides which tenants are sent to next. Endpoints that respond and those that are slow have connections of
-// their own, so that tenants whose endpoints hang, however many they are, do not take those of the others. A tenant is
-// slow once an attempt has lasted slowAfter, and until one has ended sooner. No more than inFlightMax attempts a second
+// lanes decides which endpoints are sent to next. Those that respond and those that are slow have connections of their
+// own, so that endpoints that hang, however many they are, do not take those of the others. An endpoint is slow once an attempt has lasted slowAfter, and until one has ended sooner. No more than inFlightMax attempts a second
 // turn slow, so a process has a bounded number of them.
 type lanes struct {
 	mu      sync.Mutex
-	sending map[string]int // attempts in progress, by tenant
+	sending map[string]int // attempts in progress, by endpoint
 	turned  int            // of these, attempts that are slow
 	slow    map[string]bool
-	left    map[string]time.Time // tenants whose deliveries this process leaves to others, and until when
+	left    map[string]time.Time // endpoints whose deliveries this process leaves to others, and until when
 }
 
 func newLanes() lanes {
 	return lanes{sending: map[string]int{}, slow: map[string]bool{}, left: map[string]time.Time{}}
 }
 
-// leave has no deliveries of the tenant leased for some time. It reports whether that is new.
-func (l *lanes) leave(tenantID string, d time.Duration) bool {
+// leave has no deliveries to the endpoint leased for some time. It reports whether that is new.
+func (l *lanes) leave(endpointID string, d time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	already := l.isLeft(tenantID)
+	already := l.isLeft(endpointID)
 	if !already {
-		l.left[tenantID] = time.Now().Add(d)
+		l.left[endpointID] = time.Now().Add(d)
 	}
 	return !already
 }
 
-// isLeft reports whether the tenant is left to others, and drops it when the time is over.
-func (l *lanes) isLeft(tenantID string) bool {
-	until, is := l.left[tenantID]
+// isLeft reports whether the endpoint is left to others, and drops it when the time is over.
+func (l *lanes) isLeft(endpointID string) bool {
+	until, is := l.left[endpointID]
 	if is && time.Now().After(until) {
-		delete(l.left, tenantID)
+		delete(l.left, endpointID)
 		return false
 	}
 	return is
 }
 
-// prompt leases deliveries for tenants that are not slow. No rows: all connections are in use.
+// prompt leases deliveries to endpoints that are not slow. No rows: all connections are in use.
 func (l *lanes) prompt() db.DeliveryLeaseParams {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}, Among: []string{}, PerTenant: perTenantMax}
+	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}, Among: []string{}, PerEndpoint: perEndpointMax}
 	room := inFlightMax + l.turned
-	for tenantID, sending := range l.sending {
+	for endpointID, sending := range l.sending {
 		room -= sending
-		p.Busy = append(p.Busy, tenantID)
+		p.Busy = append(p.Busy, endpointID)
 	}
-	for tenantID := range l.slow {
-		if l.sending[tenantID] == 0 {
-			p.Busy = append(p.Busy, tenantID)
+	for endpointID := range l.slow {
+		if l.sending[endpointID] == 0 {
+			p.Busy = append(p.Busy, endpointID)
 		}
 	}
-	for tenantID := range l.left {
-		if l.isLeft(tenantID) {
-			p.Busy = append(p.Busy, tenantID)
+	for endpointID := range l.left {
+		if l.isLeft(endpointID) {
+			p.Busy = append(p.Busy, endpointID)
 		}
 	}
 	p.LimitRows = int32(max(0, room)) //nolint:gosec // tens
 	return p
 }
 
-// slowOnes leases one delivery for each slow tenant. No rows: there is no such tenant, or their connections are in use.
+// slowOnes leases one delivery for each slow endpoint. No rows: there is no such endpoint, or their connections are in use.
 func (l *lanes) slowOnes() db.DeliveryLeaseParams {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}, PerTenant: 1}
-	for tenantID := range l.slow {
-		if l.sending[tenantID] == 0 && !l.isLeft(tenantID) {
-			p.Among = append(p.Among, tenantID)
+	p := db.DeliveryLeaseParams{Lease: leaseDefault, Busy: []string{}, PerEndpoint: 1}
+	for endpointID := range l.slow {
+		if l.sending[endpointID] == 0 && !l.isLeft(endpointID) {
+			p.Among = append(p.Among, endpointID)
 		}
 	}
 	if len(p.Among) > 0 {
@@ -85,11 +84,11 @@ func (l *lanes) slowOnes() db.DeliveryLeaseParams {
 }
 
 // started counts an attempt until the function that it returns is called.
-func (l *lanes) started(tenantID string) (ended func()) {
+func (l *lanes) started(endpointID string) (ended func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sending[tenantID]++
-	late, turned, over := false, l.slow[tenantID], false
+	l.sending[endpointID]++
+	late, turned, over := false, l.slow[endpointID], false
 	if turned {
 		l.turned++
 	}
@@ -99,7 +98,7 @@ func (l *lanes) started(tenantID string) (ended func()) {
 		if over {
 			return
 		}
-		late, l.slow[tenantID] = true, true
+		late, l.slow[endpointID] = true, true
 		if !turned {
 			turned = true
 			l.turned++
@@ -114,10 +113,10 @@ func (l *lanes) started(tenantID string) (ended func()) {
 			l.turned--
 		}
 		if !late {
-			delete(l.slow, tenantID)
+			delete(l.slow, endpointID)
 		}
-		if l.sending[tenantID]--; l.sending[tenantID] == 0 {
-			delete(l.sending, tenantID)
+		if l.sending[endpointID]--; l.sending[endpointID] == 0 {
+			delete(l.sending, endpointID)
 		}
 	}
 }

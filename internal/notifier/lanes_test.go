@@ -25,10 +25,10 @@ func TestLanes(t *testing.T) {
 			synctest.Wait()
 		}
 		for i := range 4 {
-			begin(fmt.Sprint("hangs_", i), perTenantMax)
+			begin(fmt.Sprint("hangs_", i), perEndpointMax)
 		}
 		require.Zero(t, l.prompt().LimitRows, "every connection is in use")
-		require.Zero(t, l.slowOnes().LimitRows, "no tenant is slow yet")
+		require.Zero(t, l.slowOnes().LimitRows, "no endpoint is slow yet")
 
 		pass(slowAfter)
 		p := l.prompt()
@@ -41,7 +41,7 @@ func TestLanes(t *testing.T) {
 		}
 		ends = nil
 		p = l.slowOnes()
-		require.EqualValues(t, 1, p.PerTenant)
+		require.EqualValues(t, 1, p.PerEndpoint)
 		require.EqualValues(t, slowMax, p.LimitRows)
 		require.Len(t, p.Among, 4)
 		require.Len(t, l.prompt().Busy, 4, "they have no part of the connections of the others")
@@ -69,8 +69,8 @@ func TestLanes(t *testing.T) {
 	})
 }
 
-// TestLanesLeaveATenant: for the time that was given, whether it is slow or not.
-func TestLanesLeaveATenant(t *testing.T) {
+// TestLanesLeaveAnEndpoint: for the time that was given, whether it is slow or not.
+func TestLanesLeaveAnEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLanes()

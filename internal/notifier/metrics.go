@@ -19,7 +19,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		deliveries: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_delivery_attempts_total",
 			Help: "Attempts to deliver a webhook to a tenant, by result: delivered, failed (will be retried), gave_up, " +
-				"postponed (not sent and not counted: its secret cannot be decrypted) or fenced.",
+				"postponed (not sent and not counted: its secret cannot be decrypted), fenced, or skipped (not sent: its " +
+				"endpoint is disabled).",
 		}, []string{"result"}),
 		pending: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_pending",
 			Help: "Webhook deliveries that are still to be made."}),
@@ -28,7 +29,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_oldest_seconds",
 			Help: "Age of the oldest webhook delivery still to be made."}),
 	}
-	for _, result := range []string{"delivered", "failed", "gave_up", "postponed", "fenced"} {
+	for _, result := range []string{"delivered", "failed", "gave_up", "postponed", "fenced", "skipped"} {
 		// increase() does not count the first increment of a counter that did not exist before.
 		m.deliveries.WithLabelValues(result)
 	}

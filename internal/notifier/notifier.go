@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/postgres"
-	"example.com/payonce/internal/sealed"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -27,16 +27,17 @@ import (
 const Name = "notifier"
 
 const (
-	sendWithin   = 15 * time.Second // one attempt; Standard Webhooks asks for 15 to 30 s
-	leaseDefault = 60 * time.Second // how long a delivery waits if its process was killed
-	recordWithin = 5 * time.Second  // for recording the outcome, also during shutdown
-	inFlightMax  = 32               // attempts in progress to endpoints that respond
-	perTenantMax = 8                // of these to one tenant
-	slowAfter    = time.Second      // an endpoint that takes longer is slow, until it is not
-	slowMax      = 64               // attempts in progress to slow endpoints, one each
-	roundWithin  = time.Second      // after this the next round starts, while slow attempts continue
-	statsEvery   = 5 * time.Second
-	// unreadableFor is how long a process leaves a tenant alone whose secret it cannot decrypt.
+	sendWithin     = 15 * time.Second // one attempt; Standard Webhooks asks for 15 to 30 s
+	leaseDefault   = 60 * time.Second // how long a delivery waits if its process was killed
+	recordWithin   = 5 * time.Second  // for recording the outcome, also during shutdown
+	inFlightMax    = 32               // attempts in progress to endpoints that respond
+	perEndpointMax = 8                // of these to one endpoint
+	skipMax        = 1000             // deliveries of disabled endpoints that are skipped at once
+	slowAfter      = time.Second      // an endpoint that takes longer is slow, until it is not
+	slowMax        = 64               // attempts in progress to slow endpoints, one each
+	roundWithin    = time.Second      // after this the next round starts, while slow attempts continue
+	statsEvery     = 5 * time.Second
+	// unreadableFor is how long a process leaves an endpoint alone whose secret it cannot decrypt.
 	unreadableFor = time.Minute
 )
 
@@ -48,12 +49,17 @@ var retryAfter = []time.Duration{
 	20 * time.Hour, 24 * time.Hour,
 }
 
-// Handler writes a delivery for every event of a tenant that wants webhooks.
+// Handler writes a delivery of each event for every endpoint of its tenant that wants its type.
 func Handler() inbox.Handler {
 	return inbox.Handler{Apply: func(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
-		if _, err := q.DeliveryCreate(ctx, db.DeliveryCreateParams{TenantID: e.TenantID, EventID: e.ID,
-			Body: e.Payload}); err != nil {
-			return fmt.Errorf("write the delivery of %s: %w", e.ID, err)
+		fresh := make([]string, EndpointsMax)
+		for i := range fresh {
+			fresh[i] = ids.New(ids.Delivery)
+		}
+		if _, err := q.DeliveriesCreate(ctx, db.DeliveriesCreateParams{
+			TenantID: e.TenantID, EventID: e.ID, EventType: e.Type, Body: e.Payload, Ids: fresh,
+		}); err != nil {
+			return fmt.Errorf("write the deliveries of %s: %w", e.ID, err)
 		}
 		return nil
 	}}
@@ -107,6 +113,9 @@ func (n *Notifier) RunOnce(ctx context.Context) (started int, err error) {
 	if err := n.measure(ctx); err != nil {
 		return 0, err
 	}
+	if err := n.skip(ctx); err != nil {
+		return 0, err
+	}
 	var round sync.WaitGroup
 	for _, next := range []func() db.DeliveryLeaseParams{n.lanes.prompt, n.lanes.slowOnes} {
 		for p := next(); p.LimitRows > 0; p = next() {
@@ -119,7 +128,7 @@ func (n *Notifier) RunOnce(ctx context.Context) (started int, err error) {
 			}
 			started += len(rows)
 			for _, row := range rows {
-				ended := n.lanes.started(row.TenantID)
+				ended := n.lanes.started(row.EndpointID)
 				round.Go(func() {
 					err := n.deliver(ctx, row)
 					ended()
@@ -165,13 +174,13 @@ func (n *Notifier) drainUnrecorded() error {
 // expires and the delivery is sent again.
 func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	ctx, span := n.startSpan(ctx, d)
-	secret, err := n.pool.Box().Open(sealed.WebhookSecret(d.TenantID), d.Secret)
+	secrets, err := n.open(d)
 	if err != nil {
 		defer func() { span.End(err) }()
 		span.Set("payonce.result", "postponed")
 		return n.postpone(ctx, d, err)
 	}
-	status, cause := n.send(ctx, d, secret)
+	status, cause := n.send(ctx, d, secrets)
 	defer func() { span.End(cause) }()
 	span.SetInt("http.response.status_code", int64(status))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
@@ -187,26 +196,29 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	switch {
 	case cause == nil:
 		rows, err = n.pool.DeliveryEnd(ctx, db.DeliveryEndParams{
-			TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+			TenantID: d.TenantID, ID: d.ID, LeaseToken: d.LeaseToken,
 			Status: db.DeliveryStatusDelivered, HttpStatus: code,
 		})
+		if err == nil && d.Fails {
+			err = n.pool.EndpointRecovers(ctx, db.EndpointRecoversParams{TenantID: d.TenantID, ID: d.EndpointID})
+		}
 	case status == http.StatusGone || int(d.Attempts) > len(retryAfter):
 		result = "gave_up"
 		rows, err = n.pool.DeliveryEnd(ctx, db.DeliveryEndParams{
-			TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+			TenantID: d.TenantID, ID: d.ID, LeaseToken: d.LeaseToken,
 			Status: db.DeliveryStatusFailed, HttpStatus: code, LastError: &text,
 		})
-		if err == nil && status == http.StatusGone {
-			_, err = n.pool.EndpointDisable(ctx, d.TenantID)
-		}
 		n.log.Error("webhook delivery failed; no more attempts",
 			"tenant_id", d.TenantID, "event_id", d.EventID, "attempts", d.Attempts, "error", text)
 	default:
 		result = "failed"
 		rows, err = n.pool.DeliveryRetry(ctx, db.DeliveryRetryParams{
-			TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+			TenantID: d.TenantID, ID: d.ID, LeaseToken: d.LeaseToken,
 			Delay: retryAfter[d.Attempts-1], HttpStatus: code, LastError: text,
 		})
+	}
+	if err == nil && cause != nil {
+		err = n.failed(ctx, d, status)
 	}
 	if err != nil {
 		return fmt.Errorf("record the delivery of %s: %w", d.EventID, err)
@@ -219,18 +231,62 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	return nil
 }
 
+// failed records that the endpoint fails. One that says that it is gone, or has failed for failsFor, is disabled.
+func (n *Notifier) failed(ctx context.Context, d db.DeliveryLeaseRow, status int) error {
+	if !d.Fails {
+		if err := n.pool.EndpointFails(ctx, db.EndpointFailsParams{TenantID: d.TenantID, ID: d.EndpointID}); err != nil {
+			return err
+		}
+	}
+	if status != http.StatusGone && d.FailingSeconds < failsFor.Seconds() {
+		return nil
+	}
+	n.log.Warn("webhook endpoint disabled", "tenant_id", d.TenantID, "endpoint_id", d.EndpointID, "http_status", status,
+		"failing_seconds", d.FailingSeconds)
+	return n.pool.InTx(ctx, func(q *db.Queries) error { return disableFailing(ctx, q, d.TenantID, d.EndpointID) })
+}
+
+// open decrypts the secrets that sign a delivery, the newest first. One before the newest is left out if it cannot be
+// decrypted: it was rotated because it is lost.
+func (n *Notifier) open(d db.DeliveryLeaseRow) (secrets [][]byte, err error) {
+	for i, stored := range d.Secrets {
+		secret, err := n.pool.Box().Open(secretPlace(d.TenantID, d.EndpointID, d.Versions[i]), stored)
+		switch {
+		case err == nil:
+			secrets = append(secrets, secret)
+		case i == 0:
+			return nil, err
+		}
+	}
+	return secrets, nil
+}
+
+// skip ends deliveries that wait for endpoints that are disabled.
+func (n *Notifier) skip(ctx context.Context) error {
+	for {
+		skipped, err := n.pool.DeliveriesSkip(ctx, skipMax)
+		if err != nil {
+			return fmt.Errorf("skip deliveries of disabled endpoints: %w", err)
+		}
+		n.metrics.deliveries.WithLabelValues("skipped").Add(float64(skipped))
+		if skipped < skipMax {
+			return nil
+		}
+	}
+}
+
 // postpone gives the attempt back of a delivery that cannot be signed, because the process cannot decrypt the tenant's
 // secret. That is not the endpoint's failure, so however long DATA_KEY lacks the key, no delivery is given up. This
-// process then leaves the tenant alone for a while; another one may have the key.
+// process then leaves the endpoint alone for a while; another one may have the key.
 func (n *Notifier) postpone(ctx context.Context, d db.DeliveryLeaseRow, cause error) error {
-	if n.lanes.leave(d.TenantID, unreadableFor) {
-		n.log.Error("webhook deliveries are postponed: the tenant's signing secret cannot be decrypted",
-			"tenant_id", d.TenantID, "for", unreadableFor.String(), "error", cause.Error())
+	if n.lanes.leave(d.EndpointID, unreadableFor) {
+		n.log.Error("webhook deliveries are postponed: the endpoint's signing secret cannot be decrypted",
+			"tenant_id", d.TenantID, "endpoint_id", d.EndpointID, "for", unreadableFor.String(), "error", cause.Error())
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
 	if _, err := n.pool.DeliveryPostpone(ctx, db.DeliveryPostponeParams{
-		TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+		TenantID: d.TenantID, ID: d.ID, LeaseToken: d.LeaseToken,
 		Delay: unreadableFor, LastError: postgres.ErrorText(cause),
 	}); err != nil {
 		return fmt.Errorf("postpone the delivery of %s: %w", d.EventID, err)
@@ -261,7 +317,7 @@ func (n *Notifier) startSpan(ctx context.Context, d db.DeliveryLeaseRow) (contex
 	return ctx, span
 }
 
-func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow, secret []byte) (status int, err error) {
+func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow, secrets [][]byte) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
 	if !n.insecure && !strings.HasPrefix(d.Url, "https://") {
@@ -273,7 +329,7 @@ func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow, secret []byt
 	}
 	req.Header.Set("Content-Type", "application/cloudevents+json; charset=utf-8")
 	req.Header.Set("User-Agent", "payonce")
-	Sign(req.Header, secret, d.EventID, time.Now(), d.Body)
+	Sign(req.Header, d.EventID, time.Now(), d.Body, secrets...)
 	resp, err := n.client.Do(req)
 	if err != nil {
 		var at *url.Error
@@ -289,33 +345,19 @@ func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow, secret []byt
 	return resp.StatusCode, nil
 }
 
-// Sign sets the headers of Standard Webhooks.
-func Sign(h http.Header, secret []byte, id string, now time.Time, body []byte) {
+// Sign sets the headers of Standard Webhooks, with a signature for each secret.
+func Sign(h http.Header, id string, now time.Time, body []byte, secrets ...[]byte) {
 	timestamp := strconv.FormatInt(now.Unix(), 10)
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte(id + "." + timestamp + "."))
-	mac.Write(body)
+	signatures := make([]string, len(secrets))
+	for i, secret := range secrets {
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(id + "." + timestamp + "."))
+		mac.Write(body)
+		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
 	h.Set("webhook-id", id)
 	h.Set("webhook-timestamp", timestamp)
-	h.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
-}
-
-// SetEndpoint sets the URL to which a tenant's events are sent from now on. secret is what
-// the tenant verifies the signature with: "whsec_" and base64. It accepts private addresses, which are refused when they
-// are dialled: CheckURL tells before.
-func SetEndpoint(ctx context.Context, pool *postgres.Pool, tenantID, endpoint, secret string) error {
-	if _, err := parseURL(endpoint); err != nil {
-		return err
-	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-	if err != nil || len(key) < 24 || len(key) > 64 {
-		return errors.New(`a webhook's secret must be "whsec_" and 24 to 64 bytes in base64`)
-	}
-	key = pool.Box().Seal(sealed.WebhookSecret(tenantID), key)
-	if err := pool.EndpointSet(ctx, db.EndpointSetParams{TenantID: tenantID, Url: endpoint, Secret: key}); err != nil {
-		return fmt.Errorf("set the webhook endpoint of %s: %w", tenantID, err)
-	}
-	return nil
+	h.Set("webhook-signature", strings.Join(signatures, " "))
 }
 
 // requeueMax is how many deliveries one call of Requeue takes up, so that its transaction

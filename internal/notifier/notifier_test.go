@@ -1,6 +1,7 @@
 package notifier_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -126,6 +127,25 @@ func (b *bundle) row() (status, lastError string, attempts int, pause float64) {
 		extract(epoch FROM greatest(leased_until, clock_timestamp()) - clock_timestamp())::float8
 		FROM webhook_deliveries`).Scan(&status, &lastError, &attempts, &pause))
 	return status, lastError, attempts, pause
+}
+
+func (b *bundle) exec(sql string, args ...any) {
+	b.Helper()
+	_, err := b.pool.Raw().Exec(b.Context(), sql, args...)
+	require.NoError(b, err)
+}
+
+func (b *bundle) count(sql string) (n int) {
+	b.Helper()
+	require.NoError(b, b.pool.Raw().QueryRow(b.Context(), sql).Scan(&n))
+	return n
+}
+
+func (b *bundle) statuses() (all []string) {
+	b.Helper()
+	require.NoError(b, b.pool.Raw().QueryRow(b.Context(),
+		"SELECT array_agg(status::text ORDER BY id) FROM webhook_deliveries").Scan(&all))
+	return all
 }
 
 func (b *bundle) due() {
@@ -303,7 +323,7 @@ func TestNotifier(t *testing.T) {
 		require.Len(t, b.requests(), 10)
 		require.InDelta(t, 76, waited/3600, 1, "hours")
 		b.answer = nil
-		n, err := b.pool.DeliveryRequeue(t.Context(), db.DeliveryRequeueParams{TenantID: tenant, EventID: "ord_1-1"})
+		n, err := notifier.Requeue(t.Context(), b.pool.Queries, tenant)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
 		b.runOnce(1)
@@ -365,10 +385,104 @@ func TestNotifier(t *testing.T) {
 	t.Run("SendsNothingToADisabledEndpoint", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		_, err := b.pool.EndpointDisable(t.Context(), tenant)
-		require.NoError(t, err)
 		b.publish("ord_1")
+		_, err := b.pool.EndpointDisable(t.Context(),
+			db.EndpointDisableParams{TenantID: tenant, ID: notifier.OperatorEndpoint(tenant)})
+		require.NoError(t, err)
+		b.publish("ord_2")
 		b.runOnce(0)
+		require.Empty(t, b.requests())
+		require.Equal(t, []string{"skipped", "skipped"}, b.statuses())
+	})
+
+	t.Run("EndpointIsDisabledWhenAllHasFailedForThreeDays", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct {
+			since  string
+			status int
+			want   int // endpoints that are disabled
+		}{
+			{"72 hours 1 minute", 500, 1}, {"71 hours 59 minutes", 500, 0}, {"73 hours", 204, 0},
+		} {
+			b := setup(t)
+			b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusInternalServerError) }
+			b.publish("ord_1")
+			b.runOnce(1)
+			require.Equal(t, 1, b.count("SELECT count(*) FROM webhook_endpoints WHERE failing_since > now() - interval '1 minute'"))
+			b.exec("UPDATE webhook_endpoints SET failing_since = failing_since - $1::interval", c.since)
+			b.due()
+			b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(c.status) }
+			b.runOnce(1)
+			require.Equal(t, c.want, b.count("SELECT count(*) FROM webhook_endpoints WHERE disabled_at IS NOT NULL"), c)
+			require.Equal(t, c.want, b.count(`SELECT count(*) FROM outbox_events WHERE type = 'webhook_endpoint.disabled'
+				AND version = 1 AND convert_from(data, 'UTF8')::jsonb @> '{"status":"disabled"}'
+				AND NOT convert_from(data, 'UTF8')::jsonb ? 'secret'`), c)
+			if c.status == http.StatusNoContent {
+				require.Zero(t, b.count("SELECT count(*) FROM webhook_endpoints WHERE failing_since IS NOT NULL"))
+			}
+		}
+	})
+
+	t.Run("SendsEachEndpointTheTypesThatItWants", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.exec(`INSERT INTO webhook_endpoints (tenant_id, id, number, url, event_types) VALUES
+			('tnt_a', 'whe_paid', 2, $1, '{order.paid}'), ('tnt_a', 'whe_both', 3, $1, '{order.paid,order.created}'),
+			('tnt_b', 'whe_other', 1, $1, '{*}')`, b.server.URL)
+		b.exec(`INSERT INTO webhook_secrets (tenant_id, endpoint_id, version, secret)
+			SELECT tenant_id, id, 1, sha256(id::bytea) FROM webhook_endpoints WHERE number > 1 OR tenant_id <> 'tnt_a'`)
+		b.publish("ord_1")
+		b.runOnce(2)
+		require.Len(t, b.requests(), 2)
+		require.Equal(t, 1, b.count("SELECT count(*) FROM webhook_deliveries WHERE endpoint_id = 'whe_both'"))
+		require.Equal(t, 2, b.count("SELECT count(*) FROM webhook_deliveries WHERE event_type = 'order.created'"))
+	})
+
+	t.Run("ASlowEndpointDoesNotDelayTheOthersOfItsTenant", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		var prompt atomic.Int32
+		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			prompt.Add(1)
+			w.WriteHeader(http.StatusNoContent)
+		}))
+		t.Cleanup(other.Close)
+		b.exec(`INSERT INTO webhook_endpoints (tenant_id, id, number, url) VALUES ('tnt_a', 'whe_prompt', 2, $1)`, other.URL)
+		b.exec(`INSERT INTO webhook_secrets (tenant_id, endpoint_id, version, secret)
+			VALUES ('tnt_a', 'whe_prompt', 1, sha256('x'))`)
+		hang := make(chan struct{})
+		t.Cleanup(func() { close(hang) })
+		b.answer = func(http.ResponseWriter, int) { <-hang }
+		for i := range 30 {
+			b.publish(fmt.Sprintf("ord_%d", i))
+		}
+		for began := time.Now(); prompt.Load() < 30; {
+			require.Less(t, time.Since(began), 20*time.Second, "%d arrived", prompt.Load())
+			_, err := b.notifier.RunOnce(t.Context())
+			require.NoError(t, err)
+		}
+	})
+
+	t.Run("SignsWithBothSecretsWhileOneIsRotated", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		id := notifier.OperatorEndpoint(tenant)
+		second := bytes.Repeat([]byte("2"), 32)
+		b.exec("UPDATE webhook_secrets SET expires_at = now() + interval '1 hour'")
+		b.exec(`INSERT INTO webhook_secrets (tenant_id, endpoint_id, version, secret) VALUES ($1, $2, 2, $3)`, tenant, id, second)
+		b.publish("ord_1")
+		b.runOnce(1)
+		b.exec("UPDATE webhook_secrets SET expires_at = now() - interval '1 second' WHERE version = 1")
+		b.publish("ord_2")
+		b.runOnce(1)
+		seen := b.requests()
+		for i, want := range [][][]byte{{second, secret}, {second}} {
+			h := http.Header{}
+			sent, err := strconv.ParseInt(seen[i].header.Get("Webhook-Timestamp"), 10, 64)
+			require.NoError(t, err)
+			notifier.Sign(h, seen[i].header.Get("Webhook-Id"), time.Unix(sent, 0), []byte(seen[i].body), want...)
+			require.Equal(t, h.Get("Webhook-Signature"), seen[i].header.Get("Webhook-Signature"))
+		}
 	})
 
 	t.Run("DoesNotRecordAnOutcomeAfterLosingTheLease", func(t *testing.T) {

@@ -140,23 +140,17 @@ func TestBatches(t *testing.T) {
 	t.Run("OfDeliveries", func(t *testing.T) {
 		t.Parallel()
 		pool := open(t)
-		require.NoError(
-			t,
-			pool.EndpointSet(
-				t.Context(),
-				db.EndpointSetParams{TenantID: "ten_a", Url: "https://tenant.example/hook", Secret: make([]byte, 32)},
-			),
-		)
+		endpoint := db.EndpointSetParams{TenantID: "ten_a", ID: "whe_1", Url: "https://tenant.example/hook"}
+		require.NoError(t, pool.EndpointSet(t.Context(), endpoint))
 		for i := range due {
-			_, err := pool.DeliveryCreate(
-				t.Context(),
-				db.DeliveryCreateParams{TenantID: "ten_a", EventID: fmt.Sprintf("ord_%d-1", i), Body: []byte(`{}`)},
-			)
-			require.NoError(t, err)
+			require.NoError(t, pool.DeliveryInsert(t.Context(), db.DeliveryInsertParams{
+				TenantID: "ten_a", ID: fmt.Sprint("whd_", i), EndpointID: "whe_1", EventID: fmt.Sprintf("ord_%d-1", i),
+				EventType: "order.paid", Body: []byte(`{}`),
+			}))
 		}
 		leased, err := pool.DeliveryLease(
 			t.Context(),
-			db.DeliveryLeaseParams{Lease: time.Minute, Busy: []string{}, Among: []string{}, PerTenant: batch, LimitRows: batch},
+			db.DeliveryLeaseParams{Lease: time.Minute, Busy: []string{}, Among: []string{}, PerEndpoint: batch, LimitRows: batch},
 		)
 		require.NoError(t, err)
 		require.Len(t, leased, batch)

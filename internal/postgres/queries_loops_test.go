@@ -65,38 +65,31 @@ func TestQueriesOfLoops(t *testing.T) {
 func TestQueriesOfLoopsFindDeliveries(t *testing.T) {
 	t.Parallel()
 	const notDue = `
-	webhook_endpoints
-	  tenant_id  disabled_at
-	  acme       .
-	  acme:eu    .
-	  busy       .
-	  disabled   -1h
-	  quiet      .
-
 	webhook_deliveries
-	  tenant_id  event_id  status     leased_until  attempts
-	  quiet      done      delivered  .             2
-	  quiet      later     pending    +1h           1
-	  acme       done      delivered  .             2
-	  acme       failed    failed     .             9
-	  acme:eu    later     pending    +1h           1
-	  disabled   due       pending    -9h           1
+	  tenant_id  endpoint_id  event_id  status     leased_until  attempts
+	  quiet      whe_1        done      delivered  .             2
+	  quiet      whe_1        later     pending    +1h           1
+	  acme       whe_1        done      delivered  .             2
+	  acme       whe_2        failed    failed     .             9
+	  acme       whe_3        skipped   skipped    .             9
+	  acme:eu    whe_1        later     pending    +1h           1
+	  acme:eu    whe_2        later_2   pending    +2h           1
 `
 	due := map[string]string{"": `
 			no row`, `
 	webhook_deliveries
-	  tenant_id  event_id  status   leased_until  attempts
-	  acme       due       pending  -1h           1
+	  tenant_id  endpoint_id  event_id  status   leased_until  attempts
+	  acme       whe_0        due       pending  -1h           1
 `: `
 			row notifier`, `
 	webhook_deliveries
-	  tenant_id  event_id  status   leased_until  attempts
-	  acme:eu    due       pending  -1h           1
+	  tenant_id  endpoint_id  event_id  status   leased_until  attempts
+	  acme:eu    whe_2        due       pending  -1h           1
 `: `
 			row notifier`, `
 	webhook_deliveries
-	  tenant_id  event_id  status   leased_until  attempts
-	  busy       due       pending  -1h           1
+	  tenant_id  endpoint_id  event_id  status   leased_until  attempts
+	  busy       whe_1        due       pending  -1h           1
 `: `
 			row notifier`}
 	for rows, want := range due {

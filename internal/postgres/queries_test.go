@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"bytes" // part: webhooks
 	"context"
 	"encoding/json"
 	"errors"
@@ -410,6 +411,10 @@ func (s *scene) show(w watch, c queryCase, v reflect.Value) string {
 		return value.String()
 	case []byte:
 		return text(value)
+	// part: webhooks {
+	case [][]byte:
+		return string(bytes.Join(value, []byte(",")))
+	// part: webhooks }
 	case json.RawMessage:
 		return string(value)
 	case float64: // all are seconds

@@ -201,12 +201,12 @@ func (r *Resealer) resealOther(ctx context.Context, v db.SealedOtherwiseRow) (in
 		}
 		return r.pool.TenantReseal(ctx, db.TenantResealParams{ID: v.Owner, Was: v.Stored, Sealed: value})
 	// part: webhooks {
-	case "webhook_endpoints":
-		value, err := anew(sealed.WebhookSecret(v.Owner))
+	case "webhook_secrets":
+		value, err := anew(sealed.WebhookSecret(v.Owner, v.ID))
 		if err != nil {
 			return 0, err
 		}
-		return r.pool.EndpointReseal(ctx, db.EndpointResealParams{TenantID: v.Owner, Was: v.Stored, Sealed: value})
+		return r.pool.SecretReseal(ctx, db.SecretResealParams{TenantID: v.Owner, ID: v.ID, Was: v.Stored, Sealed: value})
 	// part: webhooks }
 	case "inbox_events":
 		value, err := anew(sealed.Payload(v.Owner, v.ID))

@@ -151,7 +151,7 @@ func TestResealerPassesByWhatItCannotDecrypt(t *testing.T) {
 	}
 	for _, sql := range []string{
 		"INSERT INTO tenants (id, name, fingerprint_secret) SELECT 'ten_' || 1000 + n, 'T', %s",
-		"INSERT INTO webhook_endpoints (tenant_id, url, secret) SELECT 'ten_' || 1000 + n, 'https://a.example', %s", // part: webhooks
+		"INSERT INTO webhook_secrets (tenant_id, endpoint_id, version, secret) SELECT 'ten_1', 'whe_' || 1000 + n, 1, %s", // part: webhooks
 		`INSERT INTO inbox_events (consumer, event_id, status, type, payload)
 			SELECT 'stripe', 'evt_' || 1000 + n, 'pending', 't', %s`,
 		`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, resource_id, request_id, fingerprint_version,

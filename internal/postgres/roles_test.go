@@ -49,6 +49,8 @@ func TestServiceOwnsNothing(t *testing.T) {
 	changes := map[string]string{
 		"tenants": "some", "outbox_events": "some", "orders": "some", "erasures": "none",
 		"webhook_deliveries":      "some", // part: webhooks
+		"webhook_endpoints":       "some", // part: webhooks
+		"webhook_secrets":         "some", // part: webhooks
 		"ledger_entries":          "none", // part: ledger
 		"operator_actions":        "some", // part: operator
 		"dispute_movements":       "none", // part: disputes
@@ -57,6 +59,7 @@ func TestServiceOwnsNothing(t *testing.T) {
 	removes := map[string]bool{
 		"idempotency_keys": true, "outbox_events": true, "outbox_leases": true, "inbox_events": true,
 		"webhook_deliveries":      true, // part: webhooks
+		"webhook_secrets":         true, // part: webhooks
 		"operator_sessions_ended": true, // part: operator
 	}
 	for _, c := range tables {

@@ -14,9 +14,9 @@ func FingerprintSecret(tenantID string) Place {
 	return Place{Table: "tenants", Column: "fingerprint_secret", Owner: tenantID}
 }
 
-// WebhookSecret is what a tenant's deliveries are signed with.
-func WebhookSecret(tenantID string) Place { // part: webhooks
-	return Place{Table: "webhook_endpoints", Column: "secret", Owner: tenantID} // part: webhooks
+// WebhookSecret is what deliveries to an endpoint are signed with. The id is that of the endpoint, and the version.
+func WebhookSecret(tenantID, id string) Place { // part: webhooks
+	return Place{Table: "webhook_secrets", Column: "secret", Owner: tenantID, ID: id} // part: webhooks
 } // part: webhooks
 
 // Request is what a client sent under its idempotency key.

@@ -182,7 +182,8 @@ func (s *site) attempted(ctx context.Context, tenants []string) error {
 			continue
 		}
 		rows, err := s.pool.Raw().Query(ctx, `SELECT w.url, d.status::text, coalesce(d.last_error, '')
-			FROM webhook_deliveries d JOIN webhook_endpoints w USING (tenant_id) WHERE tenant_id = ANY ($1)`, tenants)
+			FROM webhook_deliveries d JOIN webhook_endpoints w ON w.tenant_id = d.tenant_id AND w.id = d.endpoint_id
+			WHERE d.tenant_id = ANY ($1)`, tenants)
 		if err != nil {
 			return err
 		}

@@ -35,6 +35,7 @@ func TestAttacksSucceedWhereNothingStopsThem(t *testing.T) {
 	s := &site{api: &process.API{}, pool: dbtest.New(t)}
 	s.service = s.pool.Raw().Config().ConnString()
 	s.owned = owned{order: "ord_of_victim", payment: "pay_of_victim", refund: "rfd_of_victim", checkout: "chk_of_victim",
+		endpoint: "whe_of_victim", delivery: "whd_of_victim",
 		key: "key-of-victim", sku: "sku-of-victim"}
 	spec, err := inventory.Read("internal/http/openapi.yaml")
 	require.NoError(t, err)

@@ -73,7 +73,7 @@ func (l lookout) read(where, text string) error {
 // there is a DATA_KEY, and here there is none.
 var homes = map[string][]string{
 	"a client's secret": {"payments", "table payments"},
-	"the bytes of it":   {"table webhook_endpoints"},
+	"the bytes of it":   {"table webhook_secrets"},
 }
 
 // environmentIsItsOwn compares the rights to the process's environment, which has every secret.

@@ -54,7 +54,7 @@ type tenant struct {
 }
 
 // owned is what the victim has.
-type owned struct{ order, payment, refund, checkout, key, sku string }
+type owned struct{ order, payment, refund, checkout, endpoint, delivery, key, sku string }
 
 func open(ctx context.Context, long bool, say func(string, ...any)) (_ *site, err error) {
 	s := &site{long: long, api: &process.API{}}
@@ -231,6 +231,10 @@ func (s *site) furnish(ctx context.Context) error {
 		{201, "POST", "/v1/payments", s.owned.key, `{"order_id":"ORDER","payment_method":"pm_card_visa"}`, &s.owned.payment},
 		{201, "POST", "/v1/payments/PAYMENT/refunds", "refund", `{"amount":100}`, &s.owned.refund},
 		{201, "POST", "/v1/checkouts", "checkout", `{"payment_method":"pm_card_visa",` + item + "}", &s.owned.checkout},
+		// It is disabled, so nothing is sent, and the test event is skipped.
+		{201, "POST", "/v1/webhook-endpoints", "endpoint", `{"url":"https://victim.invalid/hooks"}`, &s.owned.endpoint},
+		{200, "POST", "/v1/webhook-endpoints/ENDPOINT/disable", "disable", "", nil},
+		{202, "POST", "/v1/webhook-endpoints/ENDPOINT/test", "test", "", &s.owned.delivery},
 	} {
 		object, err := v.must(ctx, step.want, step.method, s.owned.in(step.path), step.key, s.owned.in(step.body))
 		if err != nil {
@@ -246,7 +250,7 @@ func (s *site) furnish(ctx context.Context) error {
 // in names what the victim has in a path or a body.
 func (o owned) in(text string) string {
 	return strings.NewReplacer("ORDER", o.order, "PAYMENT", o.payment, "REFUND", o.refund, "CHECKOUT", o.checkout,
-		"SKU", o.sku, "KEY", o.key).Replace(text)
+		"ENDPOINT", o.endpoint, "SKU", o.sku, "KEY", o.key).Replace(text)
 }
 
 // rows is a digest of everything that a tenant has: no attack may change it.
@@ -257,6 +261,9 @@ func (s *site) rows(ctx context.Context, tenantID string) (digest string, err er
 			(SELECT string_agg(p::text, ';' ORDER BY id) FROM payments p WHERE tenant_id = $1),
 			(SELECT string_agg(r::text, ';' ORDER BY id) FROM refunds r WHERE tenant_id = $1),
 			(SELECT string_agg(c::text, ';' ORDER BY id) FROM checkouts c WHERE tenant_id = $1),
+			(SELECT string_agg(w::text, ';' ORDER BY id) FROM webhook_endpoints w WHERE tenant_id = $1),
+			(SELECT string_agg(x::text, ';' ORDER BY endpoint_id, version) FROM webhook_secrets x WHERE tenant_id = $1),
+			(SELECT string_agg(d.id || d.attempts, ';' ORDER BY id) FROM webhook_deliveries d WHERE tenant_id = $1),
 			(SELECT string_agg(k.key || k.recovery_point, ';' ORDER BY key) FROM idempotency_keys k WHERE tenant_id = $1),
 			(SELECT string_agg(s::text, ';' ORDER BY sku) FROM stock s WHERE tenant_id = $1)))`, tenantID).Scan(&digest)
 	return digest, err

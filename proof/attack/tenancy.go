@@ -13,7 +13,8 @@ import (
 // a new route must be attacked, too.
 func (o owned) fill(path string) (string, error) {
 	id := map[string]string{"/v1/orders/": o.order, "/v1/payments/": o.payment, "/v1/refunds/": o.refund,
-		"/v1/checkouts/": o.checkout, "/v1/disputes/": "dsp_of_the_victim"}
+		"/v1/checkouts/": o.checkout, "/v1/disputes/": "dsp_of_the_victim",
+		"/v1/webhook-endpoints/": o.endpoint, "/v1/webhook-deliveries/": o.delivery}
 	for prefix, of := range id {
 		if strings.HasPrefix(path, prefix) {
 			path = strings.Replace(path, "{id}", of, 1)
@@ -60,7 +61,7 @@ var tenancyByRoute = attack{
 					return err
 				}
 				nobodys, err := owned{order: "ord_none", payment: "pay_none", refund: "rfd_none", checkout: "chk_none",
-					key: "no-such-key"}.fill(path)
+					endpoint: "whe_none", delivery: "whd_none", key: "no-such-key"}.fill(path)
 				if err != nil {
 					return err
 				}
@@ -104,13 +105,14 @@ var tenancyByList = attack{
 	holds: "no id of the victim, and 400 for a page that begins after one",
 	run: func(ctx context.Context, s *site) (string, error) {
 		n := 0
-		for _, list := range []string{"/v1/orders", "/v1/payments", "/v1/events", "/v1/disputes",
+		for _, list := range []string{"/v1/orders", "/v1/payments", "/v1/events", "/v1/disputes", "/v1/webhook-endpoints",
 			"/v1/payments?order_id=ORDER", "/v1/disputes?payment_id=PAYMENT", "/v1/disputes?order_id=ORDER"} {
 			a, err := s.attacker.send(ctx, "GET", s.owned.in(list), "", nil)
 			if err != nil {
 				return "", err
 			}
-			for _, id := range []string{s.owned.order, s.owned.payment, s.owned.refund, s.owned.checkout, s.victim.id} {
+			for _, id := range []string{s.owned.order, s.owned.payment, s.owned.refund, s.owned.checkout, s.owned.endpoint,
+				s.owned.delivery, s.victim.id} {
 				if strings.Contains(a.body, id) {
 					return "", didNotHold("%s shows %s", list, id)
 				}

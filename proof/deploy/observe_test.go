@@ -409,8 +409,9 @@ func (o *observed) parkedByHand() act {
 			o.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, payload, parked_at)
 				VALUES ('notifier', 'ord_parked-2', 'parked', 'order.created', $1, '{}', clock_timestamp())`,
 				o.Tenant.ID)
-			o.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, status, body, ended_at)
-				VALUES ($1, 'ord_parked-3', 'failed', '{}', clock_timestamp())`, o.Tenant.ID)
+			o.Exec(`INSERT INTO webhook_deliveries (tenant_id, id, endpoint_id, event_id, event_type, status, body, ended_at)
+				VALUES ($1, 'whd_parked', (SELECT id FROM webhook_endpoints WHERE tenant_id = $1 LIMIT 1), 'ord_parked-3',
+					'order.created', 'failed', '{}', clock_timestamp())`, o.Tenant.ID)
 		},
 		repair: func() {
 			o.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp(), parked_at = NULL WHERE tenant_id = $1

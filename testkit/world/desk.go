@@ -92,11 +92,13 @@ func (d *Desk) Park(order string) {
 			(consumer, event_id, status, type, payload, attempts, last_error, parked_at, received_at)
 		VALUES ('stripe', 'evt_parked', 'parked', 'charge.refunded', '{}', 20, 'prepare: 502 from Stripe',
 			clock_timestamp(), clock_timestamp() - interval '3 hours')`)
-	d.Exec(`INSERT INTO webhook_endpoints (tenant_id, url, secret)
-		VALUES ($1, 'https://shop.example/hooks', '0123456789abcdef01234567')`, d.Tenant.ID)
-	d.Exec(`INSERT INTO webhook_deliveries
-			(tenant_id, event_id, status, body, attempts, http_status, last_error, ended_at, created_at)
-		VALUES ($1, $2, 'failed', '{}', 40, 503, 'the endpoint answered 503',
+	d.Exec(`INSERT INTO webhook_endpoints (tenant_id, id, number, url)
+		VALUES ($1, 'whe_1', 1, 'https://shop.example/hooks')`, d.Tenant.ID)
+	d.Exec(`INSERT INTO webhook_secrets (tenant_id, endpoint_id, version, secret)
+		VALUES ($1, 'whe_1', 1, '0123456789abcdef01234567')`, d.Tenant.ID)
+	d.Exec(`INSERT INTO webhook_deliveries (tenant_id, id, endpoint_id, event_type, event_id, status, body, attempts,
+			http_status, last_error, ended_at, created_at)
+		VALUES ($1, 'whd_1', 'whe_1', 'order.paid', $2, 'failed', '{}', 40, 503, 'the endpoint answered 503',
 			clock_timestamp(), clock_timestamp() - interval '3 days')`, d.Tenant.ID, order+"-1")
 }
 

@@ -1,0 +1,168 @@
+package http_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	httpapi "example.com/payonce/internal/http"
+)
+
+const newEndpoint = `{"url":"http://127.0.0.1:9/hooks","events":["order.paid"]}`
+
+// contractOfWebhookEndpoints is the part of TestContract that is about webhook endpoints.
+func contractOfWebhookEndpoints(t *testing.T, b *bundle) {
+	const all = "/v1/webhook-endpoints"
+	made := b.post(all, "endpoint", newEndpoint)
+	require.Equal(t, http.StatusCreated, made.status, made.body)
+	one := all + "/" + made.id()
+	require.Equal(t, one, made.header.Get("Location"))
+	require.Equal(t, "enabled", made.object["status"])
+	require.Equal(t, []any{"order.paid"}, made.object["events"])
+	require.Regexp(t, `^whsec_[A-Za-z0-9+/]{43}=$`, made.object["secret"])
+	replay := b.post(all, "endpoint", newEndpoint)
+	require.Equal(t, made.body, replay.body, "with the secret")
+	require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"))
+
+	for body, pointer := range map[string]string{
+		`{}`: "/url", `{"url":""}`: "/url", `{"url":"ftp://a.example"}`: "/url", `{"url":"http://a:b@c.example"}`: "/url",
+		`{"url":"http://127.0.0.1","events":[]}`:                                      "/events",
+		`{"url":"http://127.0.0.1","events":["order.eaten"]}`:                         "/events/0",
+		`{"url":"http://127.0.0.1","events":["order.paid","*"]}`:                      "/events/1",
+		`{"url":"http://127.0.0.1","events":["order.paid","order.paid"]}`:             "/events/1",
+		`{"url":"http://127.0.0.1","description":"` + strings.Repeat("d", 201) + `"}`: "/description",
+	} {
+		refused := b.post(all, "k", body)
+		require.Equal(t, "invalid-request", refused.code(), body)
+		require.Equal(t, pointer, refused.object["errors"].([]any)[0].(map[string]any)["pointer"], body)
+	}
+	require.Equal(t, []any{"*"}, b.post(all, "endpoint-all", `{"url":"http://127.0.0.1:9"}`).object["events"])
+
+	shown := b.get(one)
+	require.Equal(t, http.StatusOK, shown.status)
+	require.NotContains(t, shown.body, "secret")
+	require.NotContains(t, b.get(all).body, "secret")
+	require.Len(t, b.get(all + "?limit=1").object["data"], 1)
+	require.Equal(t, true, b.get(all + "?limit=1").object["has_more"])
+	last := b.get(all + "?limit=1").object["data"].([]any)[0].(map[string]any)["id"].(string)
+	require.Equal(t, made.id(), b.get(all + "?starting_after=" + last).object["data"].([]any)[0].(map[string]any)["id"])
+
+	disabled := b.post(one+"/disable", "disable", "")
+	require.Equal(t, "disabled", disabled.object["status"], disabled.body)
+	require.Equal(t, "disabled", b.post(one+"/disable", "disable-2", "{}").object["status"])
+	require.Equal(t, "enabled", b.post(one+"/enable", "enable", "").object["status"])
+	rotated := b.post(one+"/rotate-secret", "rotate", "")
+	require.NotEqual(t, made.object["secret"], rotated.object["secret"])
+	require.Equal(t, rotated.body, b.post(one+"/rotate-secret", "rotate", "").body)
+	require.Equal(t, 2, b.count(`SELECT count(*) FROM webhook_secrets WHERE endpoint_id = '`+made.id()+`'`))
+	b.post(one+"/rotate-secret", "rotate-2", "")
+	require.Equal(t, 2, b.count(`SELECT count(*) FROM webhook_secrets WHERE endpoint_id = '`+made.id()+`'`),
+		"the oldest is gone")
+
+	tested := b.post(one+"/test", "test", "")
+	require.Equal(t, http.StatusAccepted, tested.status, tested.body)
+	require.Equal(t, "ping", tested.object["type"])
+	require.Equal(t, "pending", tested.object["status"])
+	retry := "/v1/webhook-deliveries/" + tested.id() + "/retry"
+	require.Equal(t, http.StatusAccepted, b.post(retry, "retry", "").status)
+	require.Equal(t, http.StatusAccepted, b.post(one+"/test", "test", "").status, "it has not been tried")
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM webhook_deliveries`))
+	b.exec(`UPDATE webhook_deliveries SET attempts = 1, status = 'delivered', ended_at = clock_timestamp(), http_status = 204,
+		last_attempt_at = clock_timestamp()`)
+	for path, key := range map[string]string{one + "/test": "test", retry: "retry"} {
+		ended := b.post(path, key, "")
+		require.Equal(t, http.StatusOK, ended.status, path)
+		require.Equal(t, "delivered", ended.object["status"])
+		require.Equal(t, ended.body, b.post(path, key, "").body)
+	}
+	again := b.post(retry, "retry-2", "")
+	require.Equal(t, http.StatusAccepted, again.status)
+	require.Equal(t, "pending", again.object["status"])
+	b.post(one+"/disable", "disable-3", "")
+	b.exec(`UPDATE webhook_deliveries SET status = 'skipped', ended_at = clock_timestamp()`)
+	require.Equal(t, "skipped", b.post(retry, "retry-3", "").object["status"], "its endpoint is disabled")
+
+	deliveries := one + "/deliveries"
+	require.Len(t, b.get(deliveries).object["data"], 1)
+	require.Len(t, b.get(deliveries + "?status=skipped").object["data"], 1)
+	require.Empty(t, b.get(deliveries + "?status=failed").object["data"])
+	require.Equal(t, "invalid-request", b.get(deliveries+"?status=lost").code())
+	require.Equal(t, "invalid-request", b.get(deliveries+"?starting_after=nonsense").code())
+	require.Empty(t, b.get(deliveries + "?starting_after=" + tested.id()).object["data"])
+	other := b.get(all).object["data"].([]any)[0].(map[string]any)["id"].(string)
+	require.NotEqual(t, made.id(), other)
+	require.Equal(t, "invalid-request", b.get(all+"/"+other+"/deliveries?starting_after="+tested.id()).code())
+
+	const none = "_00000000000000000000000000"
+	posts := map[string]string{retry: "", "/v1/webhook-deliveries/whd" + none + "/retry": "x"}
+	for _, action := range []string{"/disable", "/enable", "/rotate-secret", "/test"} {
+		posts[one+action], posts[all+"/whe"+none+action], posts[all+"/nonsense"+action] = "", "x", "x"
+	}
+	for path, missing := range posts {
+		if missing != "" {
+			require.Equal(t, "not-found", b.post(path, "k", "").code(), path)
+			continue
+		}
+		refusedBeforeTheKey(t, b, path, "{}")
+	}
+	refusedBeforeTheKey(t, b, all, newEndpoint)
+	require.Equal(t, tested.id(), b.get("/v1/webhook-deliveries/"+tested.id()).id())
+	for _, path := range []string{all + "/whe" + none, all + "/whe" + none + "/deliveries",
+		"/v1/webhook-deliveries/whd" + none} {
+		require.Equal(t, "not-found", b.get(path).code())
+		require.Equal(t, "unauthenticated", b.send("GET", path, "", "Authorization", "").code())
+	}
+	require.Equal(t, "unauthenticated", b.send("GET", all, "", "Authorization", "").code())
+	require.Equal(t, "invalid-request", b.get(all+"?limit=0").code())
+
+	for n := 3; n <= 10; n++ {
+		require.Equal(t, http.StatusCreated, b.post(all, fmt.Sprint("endpoint-", n), newEndpoint).status)
+	}
+	full := b.post(all, "endpoint-11", newEndpoint)
+	require.Equal(t, "too-many-endpoints", full.code())
+	require.Equal(t, full.body, b.post(all, "endpoint-11", newEndpoint).body)
+
+	slow := setup(t, func(o *httpapi.Options) { o.RateLimit = 0.001 })
+	slow.post(all, "first", newEndpoint)
+	for path := range posts {
+		require.Equal(t, "rate-limited", slow.post(path, "limited"+path, "").code(), path)
+	}
+	require.Equal(t, "rate-limited", slow.post(all, "limited", newEndpoint).code())
+
+	b.exec(`UPDATE idempotency_keys SET answer_version = NULL, answer_status = NULL, answer_headers = NULL,
+		answer_body = NULL, answer_dropped_at = clock_timestamp() WHERE finished_at IS NOT NULL AND answer_dropped_at IS NULL`)
+	expired := b.post(all, "endpoint", newEndpoint)
+	require.Equal(t, "idempotency-key-expired", expired.code())
+	require.Equal(t, one, expired.object["resource"].(map[string]any)["href"])
+	for path, key := range map[string]string{
+		one + "/disable": "disable", one + "/enable": "enable", one + "/rotate-secret": "rotate", one + "/test": "test",
+		retry: "retry",
+	} {
+		require.Equal(t, "idempotency-key-expired", b.post(path, key, "").code(), path)
+	}
+}
+
+// TestWebhookEndpointsMustBePublic: without the setting for development, what is private is refused when it is made.
+func TestWebhookEndpointsMustBePublic(t *testing.T) {
+	t.Parallel()
+	b := setup(t, publicEndpointsOnly)
+	for _, url := range []string{
+		"http://shop.example", "https://127.0.0.1", "https://localhost", "https://10.1.2.3", "https://[::1]", "https://0x7f.1",
+		"https://169.254.169.254/latest/meta-data",
+	} {
+		refused := b.post("/v1/webhook-endpoints", "k", `{"url":"`+url+`"}`)
+		require.Equal(t, "invalid-request", refused.code(), url)
+		require.Equal(t, "/url", refused.object["errors"].([]any)[0].(map[string]any)["pointer"], url)
+	}
+	require.Equal(t, http.StatusCreated, b.post("/v1/webhook-endpoints", "k", `{"url":"https://93.184.216.34/"}`).status,
+		"the key was not used")
+}
+
+func (b *bundle) count(sql string) (n int) {
+	b.t.Helper()
+	require.NoError(b.t, b.pool.Raw().QueryRow(b.t.Context(), sql).Scan(&n))
+	return n
+}

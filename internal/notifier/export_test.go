@@ -1,0 +1,4 @@
+package notifier
+
+// OperatorEndpoint is operatorEndpoint.
+var OperatorEndpoint = operatorEndpoint
