@@ -101,6 +101,7 @@ func TestContract(t *testing.T) {
 			require.Equal(t, http.StatusOK, b.send("GET", path, "", "Authorization", "").status, path)
 		}
 		// part: docs {
+		require.Equal(t, http.StatusOK, b.send("GET", "/", "", "Accept", "application/json").status)
 		require.Equal(t, "not-found", b.get("/problems/none").code())
 		require.Equal(t, "not-found", b.get("/docs/assets/none").code())
 		etag := b.get("/docs").header.Get("ETag")
@@ -461,6 +462,7 @@ func TestContract(t *testing.T) {
 		for _, op := range operations(t) {
 			for status := range op.item.Responses.Map() {
 				switch {
+				case status == "default": // What any request may get, see the refusals.
 				case status == "500": // A bug, by definition; its shape is the catalogue's.
 				case status == "304" && op.path != "/docs":
 				case b.contract.Seen(op.method, op.path, number(t, status)):

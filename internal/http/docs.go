@@ -65,7 +65,7 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc, own ...opera
 	}
 	contract := newDocument("application/json", OpenAPIWith(own))
 	return []route{
-		{method: "GET", pattern: "/", handle: redirectToDocs, open: true, document: true},
+		{method: "GET", pattern: "/", handle: root, open: true, document: true},
 		{method: "GET", pattern: "/openapi.json", handle: contract.ServeHTTP, open: true, document: true},
 		{method: "GET", pattern: "/docs", handle: referencePage().ServeHTTP, open: true, document: true},
 		{method: "GET", pattern: "/docs/idempotency", handle: policyPage(retention).ServeHTTP, open: true, document: true},
@@ -91,11 +91,16 @@ func withoutSlash(r *http.Request) (page string, ok bool) {
 	return page, true
 }
 
-// redirectToDocs is for people who open the API's bare address in a browser. The
-// redirect is temporary, so that no browser keeps it if a service one day has a page
-// of its own there.
-func redirectToDocs(w http.ResponseWriter, _ *http.Request) {
+// root is for who opens the API's bare address: people are sent to the reference, and programs that ask for JSON are told
+// what there is. The redirect is temporary, so that no browser keeps it if a service one day has a page of its own there.
+func root(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
+	h.Add("Vary", "Accept")
+	if prefersJSON(r.Header.Values("Accept")) {
+		h.Set("Content-Type", contentJSON)
+		_, _ = io.WriteString(w, `{"openapi":"/openapi.json","docs":"/docs","problems":"/problems"}`)
+		return
+	}
 	h.Set("Location", "/docs")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusSeeOther)
