@@ -30,6 +30,17 @@ func TestDocs_InABrowser(t *testing.T) {
 			p.WaitFor(t, rendered)
 			p.Screenshot(t, "reference-"+name+"-dark")
 		})
+		t.Run("Key/"+name, func(t *testing.T) { // the samples begin with this address, and with the key that is given
+			p := chromium.Open(t, api.Base+"/docs", size)
+			shows := func(text string) string {
+				return `[...document.querySelectorAll("pre, code")].some(e => e.innerText.includes("` + text + `"))`
+			}
+			p.WaitFor(t, shows("API="+api.Base))
+			p.Do(t, chromedp.SendKeys(`#key input`, "payonce_abc_123"), chromedp.Click(`#key button`))
+			p.WaitFor(t, shows("API_KEY=payonce_abc_123"))
+			p.FitsItsWindow(t)
+			p.Screenshot(t, "key-"+name)
+		})
 		t.Run("Operation/"+name, func(t *testing.T) {
 			p := chromium.Open(t, api.Base+"/docs#tag/payments/POST/v1/payments", size)
 			p.WaitFor(t, `[...document.querySelectorAll("[id*='POST/v1/payments'] pre, [id*='POST/v1/payments'] `+
