@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"cmp" // part: docs
 	"fmt"
 	"net/http"
 	"os"
@@ -94,7 +95,7 @@ func TestContract(t *testing.T) {
 		for _, path := range []string{
 			"/healthz", "/readyz",
 			// part: docs {
-			"/", "/openapi.json", "/docs", "/docs/idempotency", "/docs/assets/page.css",
+			"/", "/openapi.json", "/docs", "/docs/idempotency", "/docs/retries", "/docs/test-cards", "/docs/assets/page.css",
 			"/problems", "/problems/internal",
 			// part: docs }
 		} {
@@ -138,6 +139,22 @@ func TestContract(t *testing.T) {
 		require.Equal(t, http.StatusOK, b.post("/v1/orders/"+canceled+"/cancel", "cancel", "").status)
 		require.Equal(t, "order-not-payable", b.pay("pay-canceled", canceled, "pm_card_visa").code())
 	})
+
+	// part: docs {
+	t.Run("TestCards", func(t *testing.T) {
+		for i, card := range httpapi.TestCards {
+			paid := b.pay(fmt.Sprint("card-", i), b.order(fmt.Sprint("card-order-", i)), card.Method)
+			says := map[int]string{http.StatusCreated: "The payment succeeds", http.StatusAccepted: "202, requires_action",
+				http.StatusPaymentRequired: "The issuer declines: 402"}[paid.status]
+			require.True(t, says != "" && strings.Contains(card.Outcome, says), "%s: %d", card.Method, paid.status)
+			if i := strings.Index(card.Outcome, "402, "); i > 0 && !strings.Contains(card.Outcome, "without a reason") {
+				object, _ := paid.object["payment"].(map[string]any)
+				failure, _ := object["failure"].(map[string]any)
+				require.Contains(t, card.Outcome, cmp.Or(paid.object["decline_code"], failure["code"]), card.Method)
+			}
+		}
+	})
+	// part: docs }
 
 	t.Run("Captures", func(t *testing.T) {
 		order := b.order("capture-order")
@@ -587,8 +604,8 @@ func TestDocumentedSamplesRun(t *testing.T) {
 	require.Len(t, blocks, 3)
 	require.Contains(t, paste(strings.Join(blocks[1:], "\n")), `"object":"payment","status":"succeeded"`)
 	// part: docs {
-	// The retry loop on the page about keys.
-	_, page, _ := strings.Cut(b.get("/docs/idempotency").body, "<pre><code>")
+	// The loop on the page about retries.
+	_, page, _ := strings.Cut(b.get("/docs/retries").body, "<pre><code>")
 	loop, _, _ := strings.Cut(page, "</code></pre>")
 	loop = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&#39;", "'", "&#34;", `"`, "&amp;", "&").Replace(loop)
 	out := paste("cd " + t.TempDir() + "\n" + order + loop)

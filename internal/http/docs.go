@@ -69,6 +69,8 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc, own ...opera
 		{method: "GET", pattern: "/openapi.json", handle: contract.ServeHTTP, open: true, document: true},
 		{method: "GET", pattern: "/docs", handle: referencePage().ServeHTTP, open: true, document: true},
 		{method: "GET", pattern: "/docs/idempotency", handle: policyPage(retention).ServeHTTP, open: true, document: true},
+		{method: "GET", pattern: "/docs/retries", handle: retriesPage().ServeHTTP, open: true, document: true},
+		{method: "GET", pattern: "/docs/test-cards", handle: cardsPage().ServeHTTP, open: true, document: true},
 		{method: "GET", pattern: "/docs/assets/{file}", handle: asset, open: true, document: true},
 		{method: "GET", pattern: "/problems", handle: list, open: true, document: true},
 		{method: "GET", pattern: "/problems/{slug}", handle: problem, open: true, document: true},
@@ -209,6 +211,7 @@ type pageData struct {
 	Problems          []problemType
 	KeyProblems       []problemType
 	DefiniteConflicts []problemType
+	Cards             []testCard
 }
 
 // explainedProblem is a problem with the texts of its page.
@@ -247,6 +250,32 @@ func policyPage(retention time.Duration) staticDocument {
 		}
 	}
 	return renderPage("idempotency.html", data)
+}
+
+// retriesPage says which response leads where.
+func retriesPage() staticDocument {
+	return renderPage("retries.html", pageData{Title: "Retries", Path: "/docs/retries"})
+}
+
+// testCard is a payment method of Stripe's test mode, and what happens to a payment with it.
+type testCard struct{ Method, Outcome string }
+
+// testCards are those that a client of this API wants to try; a test pays with each.
+var testCards = []testCard{
+	{"pm_card_visa", "The payment succeeds: 201."},
+	{"pm_card_mastercard", "The payment succeeds: 201."},
+	{"pm_card_visa_chargeDeclined", "The issuer declines: 402, without a reason."},
+	{"pm_card_visa_chargeDeclinedInsufficientFunds", "The issuer declines: 402, insufficient_funds."},
+	{"pm_card_chargeDeclinedExpiredCard", "The issuer declines: 402, expired_card."},
+	{"pm_card_authenticationRequired", "The customer must authenticate: 202, requires_action."},
+	{"pm_card_threeDSecure2Required", "The customer must authenticate: 202, requires_action."},
+	{"pm_card_refundFail", "The payment succeeds, and a refund of it fails later."},
+	{"pm_card_pendingRefund", "The payment succeeds, and a refund of it is pending first."},
+	{"pm_card_createDispute", "The payment succeeds, and the customer disputes it."},
+}
+
+func cardsPage() staticDocument {
+	return renderPage("test-cards.html", pageData{Title: "Test cards", Path: "/docs/test-cards", Cards: testCards})
 }
 
 // problemPages are the list of problems and each problem, as pages and as JSON.

@@ -56,3 +56,6 @@ func (s *Server) FillWrites(tenantID string) {
 	defer a.mu.Unlock()
 	a.client(clientID{tenant: tenantID}).queues[classWrite].waiting = make([]chan struct{}, queueMax)
 }
+
+// TestCards is testCards. // part: docs
+var TestCards = testCards // part: docs

@@ -54,7 +54,7 @@ func TestDocs_InABrowser(t *testing.T) {
 				`code")].some(e => e.innerText.includes("curl"))`)
 			p.Screenshot(t, "read-"+name)
 		})
-		for page, path := range map[string]string{"Policy": "/docs/idempotency",
+		for page, path := range map[string]string{"Policy": "/docs/idempotency", "Retries": "/docs/retries", "Cards": "/docs/test-cards",
 			"Problem": "/problems/idempotency-key-in-flight", "Problems": "/problems"} {
 			t.Run(page+"/"+name, func(t *testing.T) {
 				p := chromium.Open(t, api.Base+path, size)
