@@ -1,0 +1,15 @@
+//go:build !unix
+
+package client
+
+import (
+	"errors"
+	"os"
+)
+
+// lock: this platform has none in the standard library that ends with the process.
+func lock(*os.File) error {
+	return errors.New("a journal in a file needs flock, which is there on Unix; use one in a database: client.SQL")
+}
+
+func syncFolder(string) error { return nil }

@@ -1,0 +1,317 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Wherever a journal is cut, the same intents find the same keys, or the journal says that it is none.
+func TestJournalCutAtEveryByte(t *testing.T) {
+	const intents = 3
+	path := filepath.Join(t.TempDir(), "j")
+	s := &server{faults: []fault{says(400, `{"code":"invalid-request"}`), cutAfter, doesAndSays(503, "{}"), cutInBody}}
+	run := func(j *File) error {
+		c := newClient(t, s, j)
+		for i := range intents {
+			res, err := c.Do(t.Context(), payment(i))
+			if errors.As(err, new(*RefusedError)) {
+				res, err = c.Do(t.Context(), payment(i))
+			}
+			if err != nil || !res.OK() {
+				return fmt.Errorf("intent %d: %v, %w", i, res, err)
+			}
+		}
+		return nil
+	}
+	j := openFile(t, path)
+	if err := run(j); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := bytes.IndexByte(whole, '\n') + 1
+	for n := range len(whole) + 1 {
+		cut := filepath.Join(t.TempDir(), "cut")
+		if err := os.WriteFile(cut, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := OpenFile(cut)
+		if n < head {
+			if !errors.Is(err, ErrJournalForeign) {
+				t.Fatalf("cut to %d bytes it was opened: %v", n, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("cut to %d bytes: %v", n, err)
+		}
+		if _, err := newClient(t, s, j).Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(run(j), j.Close()); err != nil {
+			t.Fatalf("cut to %d bytes: %v", n, err)
+		}
+		s.once(t, intents)
+		again := openFile(t, cut)
+		if err := run(again); err != nil {
+			t.Fatalf("cut to %d bytes, mended and read again: %v", n, err)
+		}
+		_ = again.Close()
+	}
+}
+
+// Each byte changed: it is told, or it was in the last record and the request is sent again.
+func TestJournalWithAChangedByte(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	s := &server{}
+	j := openFile(t, path)
+	c := newClient(t, s, j)
+	for i := range 2 {
+		if _, err := c.Do(t.Context(), payment(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = j.Close()
+	whole, _ := os.ReadFile(path)
+	last := bytes.LastIndexByte(whole[:len(whole)-1], '\n') + 1
+	head := bytes.IndexByte(whole, '\n') + 1
+	for n := range whole {
+		if n >= len(fileHead) && n < head-1 {
+			continue // another id is another journal
+		}
+		changed := bytes.Clone(whole)
+		changed[n] ^= 1
+		if err := os.WriteFile(path, changed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := OpenFile(path)
+		switch {
+		case n < head:
+			if !errors.Is(err, ErrJournalForeign) {
+				t.Fatalf("byte %d: %v", n, err)
+			}
+		case n < last:
+			if !errors.Is(err, ErrJournalDamaged) {
+				t.Fatalf("byte %d: %v", n, err)
+			}
+		case err != nil:
+			t.Fatalf("byte %d: %v", n, err)
+		default:
+			for i := range 2 {
+				if res, err := newClient(t, s, j).Do(t.Context(), payment(i)); err != nil || !res.OK() {
+					t.Fatal(res, err)
+				}
+			}
+			_ = j.Close()
+		}
+		s.once(t, 2)
+	}
+}
+
+func TestOpenFileRefuses(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, text := range map[string]string{"Empty": "", "Log": "hello\nworld\n", "Later": "payonce-journal 2 ABCDEFGHIJKLMNOPQRSTUVWXYZ\n",
+		"ShortId": fileHead + "A\n", "Torn": fileHead + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
+		path := write(name, text)
+		if _, err := OpenFile(path); !errors.Is(err, ErrJournalForeign) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if now, _ := os.ReadFile(path); string(now) != text {
+			t.Errorf("%s was changed", name)
+		}
+	}
+	if _, err := OpenFile(filepath.Join(folder, "no", "j")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := OpenFile(folder); err == nil {
+		t.Error("a folder was opened")
+	}
+	j := openFile(t, filepath.Join(folder, "j"))
+	if _, err := OpenFile(filepath.Join(folder, "j")); !errors.Is(err, ErrJournalInUse) {
+		t.Error(err)
+	}
+	if info, err := os.Stat(filepath.Join(folder, "j")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info.Mode(), err)
+	}
+	_ = j.Close()
+	if left, _ := filepath.Glob(filepath.Join(folder, "*.new-*")); len(left) > 0 {
+		t.Error(left)
+	}
+}
+
+// Of many processes that make a journal at once, all get the same one.
+func TestCreateAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	var all sync.WaitGroup
+	for range 20 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			if err := create(path); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	all.Wait()
+	first := openFile(t, path).ID()
+	if len(first) < 26 {
+		t.Fatal(first)
+	}
+}
+
+// A disk that is full, or takes no writes, is told before anything is sent. The file is what it was.
+func TestJournalCannotBeWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	s := &server{}
+	j := openFile(t, path)
+	if _, err := newClient(t, s, j).Do(t.Context(), payment(0)); err != nil {
+		t.Fatal(err)
+	}
+	_ = j.Close()
+
+	t.Run("Full", func(t *testing.T) {
+		if os.Getenv("JOURNAL") == "" {
+			// A limit on the size of files is to a program what a full disk is: part of a record is written.
+			again := exec.Command("sh", "-c", `ulimit -f 2; exec "$0" -test.run '^TestJournalCannotBeWritten$/^Full$' -test.v`, os.Args[0])
+			again.Env = append(os.Environ(), "JOURNAL="+path)
+			out, err := again.CombinedOutput()
+			if err != nil || !bytes.Contains(out, []byte("it is full")) {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			j := openFile(t, path) // nothing is torn
+			if res, err := newClient(t, s, j).Do(t.Context(), payment(0)); err != nil || !res.OK() {
+				t.Fatal(res, err)
+			}
+			s.once(t, 1)
+			_ = j.Close()
+			return
+		}
+		j := openFile(t, os.Getenv("JOURNAL"))
+		s := &server{}
+		c := newClient(t, s, j)
+		for i := 1; i < 100; i++ {
+			_, err := c.Do(t.Context(), payment(i))
+			if errors.Is(err, ErrNotSent) && errors.Is(err, ErrJournalFailed) {
+				if len(s.stored) > i-1 {
+					t.Fatal("it was sent")
+				}
+				t.Log("it is full: ", err)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Fatal("it was never full")
+	})
+
+	t.Run("ReadOnly", func(t *testing.T) {
+		j := openFile(t, path)
+		readOnly, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.file = readOnly
+		s := &server{}
+		for range 2 {
+			if _, err := newClient(t, s, j).Do(t.Context(), payment(1)); !errors.Is(err, ErrNotSent) || !errors.Is(err, ErrJournalFailed) {
+				t.Fatal(err)
+			}
+		}
+		if s.requests != 0 {
+			t.Fatal("it was sent")
+		}
+	})
+
+	t.Run("Closed", func(t *testing.T) {
+		j := openFile(t, filepath.Join(t.TempDir(), "j"))
+		_ = j.Close()
+		if _, err := newClient(t, &server{}, j).Do(t.Context(), payment(1)); !errors.Is(err, ErrNotSent) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// What is begun is on the disk, not only in this process, when Begin returns.
+func TestBeginIsSynced(t *testing.T) {
+	j := openFile(t, filepath.Join(t.TempDir(), "j"))
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			r := Record{Intent: fmt.Sprint(i), State: Sent}
+			if stored, err := j.Begin(t.Context(), r); err != nil || stored != nil {
+				t.Error(stored, err)
+			}
+			j.syncing.Lock()
+			defer j.syncing.Unlock()
+			all, err := os.ReadFile(j.file.Name())
+			if err != nil || !bytes.Contains(all[:j.synced], fmt.Appendf(nil, `"intent":"%d"`, i)) {
+				t.Errorf("%d is not synced: %v", i, err)
+			}
+		}()
+	}
+	all.Wait()
+	open, err := j.Open(t.Context())
+	if err != nil || len(open) != 50 {
+		t.Fatal(len(open), err)
+	}
+}
+
+func FuzzOpenFile(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "j")
+	j, err := OpenFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, state := range []State{Sent, Final, Refused} {
+		if err := j.Note(f.Context(), Record{Intent: string(state), State: state}); err != nil {
+			f.Fatal(err)
+		}
+	}
+	_ = j.Close()
+	whole, _ := os.ReadFile(path)
+	f.Add(whole)
+	f.Add(whole[:len(whole)-3])
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(t.TempDir(), "j")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := OpenFile(path)
+		if err != nil {
+			return
+		}
+		records := len(j.records)
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if j, err = OpenFile(path); err != nil || len(j.records) != records {
+			t.Fatalf("opened again: %v", err)
+		}
+		_ = j.Close()
+		if kept, _ := os.ReadFile(path); !bytes.HasPrefix(text, kept) {
+			t.Fatal("it was changed, and not only cut")
+		}
+	})
+}

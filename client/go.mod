@@ -1,0 +1,3 @@
+module example.com/payonce/client
+
+go 1.24

@@ -1,0 +1,127 @@
+package client
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	firstWait   = 200 * time.Millisecond
+	longestWait = 10 * time.Second
+
+	budgetMax = 100 // retries at once, before they slow down
+	perCall   = 0.2 // retries that each call of Do adds
+)
+
+// budget slows retries down once they are many beside the calls: clients that all retry keep a server that is slow
+// from ever recovering (https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/).
+type budget struct {
+	mu    sync.Mutex
+	spent float64
+	scale float64 // of the waits, in tests; 1 if it is 0
+}
+
+func (b *budget) deposit() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spent = max(0, b.spent-perCall)
+}
+
+func (b *budget) take() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.spent+1 > budgetMax {
+		return false
+	}
+	b.spent++
+	return true
+}
+
+// wait is the time until the next attempt: a random part of one that doubles, and what the server asks for besides.
+func (b *budget) wait(attempt int, res *Response, now time.Time) time.Duration {
+	most := longestWait
+	if b.take() {
+		most = min(longestWait, firstWait<<min(attempt, 10))
+	}
+	if b.scale > 0 {
+		most = max(20, time.Duration(float64(most)*b.scale))
+	}
+	wait := most/20 + rand.N(most)
+	if res == nil {
+		return wait
+	}
+	if asked := retryAfter(res.Header, now); asked > 0 {
+		return asked + rand.N(max(wait/4, 1)) // so that those who were refused together do not come back together
+	}
+	return wait
+}
+
+// retryAfter reads Retry-After (RFC 9110, 10.2.3): seconds, or a date.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// sleep returns false at once if the context would end before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// turns has the calls for one intent take their turns.
+type turns struct {
+	mu   sync.Mutex
+	busy map[string]*turn
+}
+
+type turn struct {
+	slot    chan struct{}
+	callers int
+}
+
+func (t *turns) take(ctx context.Context, intent string) (done func(), err error) {
+	t.mu.Lock()
+	if t.busy == nil {
+		t.busy = map[string]*turn{}
+	}
+	one := t.busy[intent]
+	if one == nil {
+		one = &turn{slot: make(chan struct{}, 1)}
+		t.busy[intent] = one
+	}
+	one.callers++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if one.callers--; one.callers == 0 {
+			delete(t.busy, intent)
+		}
+	}
+	select {
+	case one.slot <- struct{}{}:
+		return func() { <-one.slot; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

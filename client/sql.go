@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// SQLSchema makes the table that [SQL] needs, in PostgreSQL and in SQLite from 3.35.
+const SQLSchema = `CREATE TABLE payonce_intents (
+	intent   text PRIMARY KEY, -- '' is the journal itself: its record is its id
+	state    text NOT NULL,
+	callers  bigint NOT NULL,  -- that have begun it
+	begun_at text NOT NULL,
+	record   text NOT NULL     -- JSON
+)`
+
+// SQLJournal is a journal in the caller's database, which several processes may use at once.
+type SQLJournal struct {
+	db *sql.DB
+	id string
+}
+
+var _ Journal = (*SQLJournal)(nil)
+
+// SQL opens the journal in db, whose table must be there: [SQLSchema]. The commit of a transaction must be durable.
+func SQL(ctx context.Context, db *sql.DB) (*SQLJournal, error) {
+	if _, err := db.ExecContext(ctx, `INSERT INTO payonce_intents (intent, state, callers, begun_at, record)
+		VALUES ('', 'journal', 0, '', $1) ON CONFLICT (intent) DO NOTHING`, rand.Text()); err != nil {
+		return nil, fmt.Errorf("open the journal payonce_intents: %w", err)
+	}
+	j := &SQLJournal{db: db}
+	if err := db.QueryRowContext(ctx, `SELECT record FROM payonce_intents WHERE intent = ''`).Scan(&j.id); err != nil {
+		return nil, fmt.Errorf("open the journal payonce_intents: %w", err)
+	}
+	return j, nil
+}
+
+// ID implements [Journal].
+func (j *SQLJournal) ID() string { return j.id }
+
+// Begin implements [Journal].
+func (j *SQLJournal) Begin(ctx context.Context, r Record) (*Record, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	// One statement, so one transaction. It returns the row as it is after it: where there are other callers, it was there.
+	var callers int64
+	var stored string
+	err = j.db.QueryRowContext(ctx, `INSERT INTO payonce_intents AS i (intent, state, callers, begun_at, record)
+		VALUES ($1, $2, 1, $3, $4)
+		ON CONFLICT (intent) DO UPDATE SET
+			state   = CASE WHEN i.state = 'refused' THEN excluded.state ELSE i.state END,
+			record  = CASE WHEN i.state = 'refused' THEN excluded.record ELSE i.record END,
+			callers = CASE WHEN i.state = 'refused' THEN 1 ELSE i.callers + 1 END
+		RETURNING callers, record`, r.Intent, string(r.State), r.BegunAt.Format(timeFormat), string(text)).Scan(&callers, &stored)
+	if err != nil {
+		return nil, fmt.Errorf("begin %q: %w", r.Intent, err)
+	}
+	if callers == 1 {
+		return nil, nil
+	}
+	was := &Record{}
+	if err := json.Unmarshal([]byte(stored), was); err != nil {
+		return nil, fmt.Errorf("%w: the record of %q: %w", ErrJournalDamaged, r.Intent, err)
+	}
+	return was, nil
+}
+
+// timeFormat sorts as the instants do.
+const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
+
+var errOthers = errors.New("another caller has begun the same intent, and may have sent it")
+
+// Note implements [Journal]. What is final stays so. That nothing was done can be said only by one who is alone.
+func (j *SQLJournal) Note(ctx context.Context, r Record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	done, err := j.db.ExecContext(ctx, `UPDATE payonce_intents SET state = $2, record = $3
+		WHERE intent = $1 AND state <> 'final' AND ($2 <> 'refused' OR callers = 1)`, r.Intent, string(r.State), string(text))
+	if err != nil {
+		return fmt.Errorf("note what became of %q: %w", r.Intent, err)
+	}
+	if n, err := done.RowsAffected(); err == nil && n == 0 && r.State == Refused {
+		return errOthers
+	}
+	return nil
+}
+
+// Open implements [Journal].
+func (j *SQLJournal) Open(ctx context.Context) (open []Record, err error) {
+	rows, err := j.db.QueryContext(ctx, `SELECT record FROM payonce_intents WHERE state = 'sent' ORDER BY begun_at, intent`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Err(), rows.Close()) }()
+	for rows.Next() {
+		var text string
+		var r Record
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrJournalDamaged, err)
+		}
+		open = append(open, r)
+	}
+	return open, nil
+}
