@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,30 +12,33 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
-// Options are those of a client. Base and Journal must be set.
+// Options configure a client. Base and Journal must be set.
 type Options struct {
-	Base    string      // where the API is: https://pay.example.com
-	Header  http.Header // of every request: Authorization. It is not written to the journal.
+	Base    string      // the API's URL: https://pay.example.com
+	Header  http.Header // sent with every request: Authorization. It is not written to the journal.
 	Journal Journal
 	Profile *Profile // [Payonce] if it is nil
 
-	// Timeout bounds one call of Do, with all its attempts, unless the context ends before. 1 minute if it is 0.
+	// Timeout bounds one call of Do with all its attempts; the context may end it earlier. 2 minutes if it is 0.
 	Timeout time.Duration
 
-	// AttemptTimeout bounds one request and its answer. 30 seconds if it is 0: longer than the server may work on it.
+	// AttemptTimeout bounds one request and its response. 50 seconds if it is 0: payonce responds within 45.
 	AttemptTimeout time.Duration
 
-	// HTTP sends the requests. Redirects are never followed: they could carry a key and a payment elsewhere.
+	// HTTP sends the requests; [http.DefaultTransport] if it is nil. It must not retry by itself under another key.
+	// Redirects are never followed: they could send a key and a payment to another host.
 	HTTP http.RoundTripper
 }
 
-// Client sends intents. Its methods may be called by several goroutines. Two calls for one intent take their turns.
+// Client sends intents. Its methods may be called by several goroutines; calls for one intent run one after another.
 type Client struct {
 	o       Options
 	profile Profile
@@ -44,17 +48,17 @@ type Client struct {
 	now     func() time.Time
 }
 
-// Request is what an intent asks for. Two requests are the same if their methods and paths are, and their bodies mean
-// the same.
+// Request is what is sent for an intent. Two requests are equal if their methods, paths and media types are, and their
+// bodies are the same bytes or the same JSON values.
 type Request struct {
 	Intent      string `json:"-"`
-	Method      string `json:"method"` // POST if it is empty
-	Path        string `json:"path"`   // with its query; begins with a slash
-	ContentType string `json:"content_type"`
+	Method      string `json:"method"`       // POST if it is empty
+	Path        string `json:"path"`         // with its query; begins with a slash
+	ContentType string `json:"content_type"` // that of the profile if it is empty
 	Body        []byte `json:"body"`
 }
 
-// Response is an answer.
+// Response is what the server responded.
 type Response struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"header"` // from the journal: only Content-Type, Location and Request-Id
@@ -63,36 +67,46 @@ type Response struct {
 	Intent string `json:"-"`
 	Key    string `json:"-"`
 
-	// Final is false where the caller has something to do before the intent can end, such as 3-D Secure. Call Do again
-	// after it.
+	// Final is false if the intent waits for the caller, who must do something first, such as 3-D Secure. Call Do again
+	// afterwards.
 	Final bool `json:"-"`
 }
 
-// OK tells whether what was asked for was done.
+// OK reports whether the request took effect: a 2xx other than 202.
 func (r *Response) OK() bool { return r.Status/100 == 2 && r.Status != http.StatusAccepted }
 
-const answerMax = 8 << 20
+// bodyMax is the longest response body that is read, in bytes.
+const bodyMax = 8 << 20
 
-// New returns a client.
+// New returns a client. It sends nothing; call [Client.Resume] next.
 func New(o Options) (*Client, error) {
 	base, err := url.Parse(o.Base)
-	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
-		return nil, fmt.Errorf("the base %q is not the address of an HTTP API", o.Base)
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") ||
+		base.RawQuery != "" || base.Fragment != "" {
+		return nil, fmt.Errorf("the base %q is not the URL of an HTTP API", o.Base)
 	}
 	if o.Journal == nil {
-		return nil, errors.New("a client needs a journal: without one a crash forgets the key, and the next request is a second payment")
+		return nil, errors.New("a client needs a journal: without one a crash loses the key, and the next request is a second payment")
 	}
-	if o.Header.Get("Idempotency-Key") != "" {
-		return nil, errors.New("the Idempotency-Key is the client's to set: one for all requests would be that of the first")
+	header := http.Header{}
+	for name, values := range o.Header {
+		header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 	}
+	if header["Idempotency-Key"] != nil {
+		return nil, errors.New("remove the Idempotency-Key from the headers: the client sets one for each intent")
+	}
+	o.Header = header
 	if o.Profile == nil {
 		o.Profile = &Payonce
 	}
+	if o.Profile.Judge == nil {
+		return nil, errors.New("the profile has no function Judge")
+	}
 	if o.Timeout == 0 {
-		o.Timeout = time.Minute
+		o.Timeout = 2 * time.Minute
 	}
 	if o.AttemptTimeout == 0 {
-		o.AttemptTimeout = 30 * time.Second
+		o.AttemptTimeout = 50 * time.Second
 	}
 	o.Base = strings.TrimRight(o.Base, "/")
 	return &Client{o: o, profile: *o.Profile, now: time.Now, http: http.Client{
@@ -101,12 +115,15 @@ func New(o Options) (*Client, error) {
 	}}, nil
 }
 
-// Do has an intent done, and returns the answer: a success, or a refusal that is final, such as a declined card, for
-// which OK is false. If the intent has ended before, Do returns the answer from the journal and sends nothing.
+// Do sends a request until the response is final, and returns it: a success, or a refusal that is final, such as a
+// declined card, for which OK is false. If the intent is final already, Do returns the response from the journal and
+// sends nothing.
 //
-// Errors: those that wrap [ErrNotSent], after which nothing of it has left, now or ever; [*RefusedError]: the server did
-// nothing; [*UnknownError]: call Do again, with the same request; [*MismatchError], [*ExpiredError] and [*BrokenPromiseError],
-// after which a person must look.
+// Errors:
+//   - [*RefusedError]: the server did nothing. Correct the request and call Do again, under the same name.
+//   - [*UnknownError]: it may have been done. Call Do again with the same request.
+//   - those that wrap [ErrNotSent]: this call sent nothing.
+//   - [*MismatchError], [*ExpiredError], [*BrokenPromiseError]: retrying does not help; an operator must look.
 func (c *Client) Do(ctx context.Context, q Request) (*Response, error) {
 	if q.Method == "" {
 		q.Method = http.MethodPost
@@ -114,14 +131,17 @@ func (c *Client) Do(ctx context.Context, q Request) (*Response, error) {
 	if q.ContentType == "" {
 		q.ContentType = c.profile.ContentType
 	}
-	if q.Intent == "" || !strings.HasPrefix(q.Path, "/") {
-		return nil, fmt.Errorf("%w: a request needs the name of its intent, and a path that begins with a slash", ErrNotSent)
+	if err := c.valid(q); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	done, err := c.turns.take(ctx, q.Intent)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	defer done()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
 	r := Record{Intent: q.Intent, Key: keyFor(c.o.Journal.ID(), q.Intent), Request: q, State: Sent, BegunAt: c.now().UTC()}
 	stored, err := c.o.Journal.Begin(ctx, r)
 	switch {
@@ -132,31 +152,51 @@ func (c *Client) Do(ctx context.Context, q Request) (*Response, error) {
 	case !same(stored.Request, q):
 		return nil, fmt.Errorf("%w: %w: %q", ErrNotSent, ErrIntentChanged, q.Intent)
 	case stored.State == Final:
-		res := *stored.Response
-		res.Intent, res.Key, res.Final = stored.Intent, stored.Key, true
-		return &res, nil
-	default:
-		return c.send(ctx, *stored, true)
+		return stored.response(true), nil
+	case stored.State == Broken:
+		return nil, &BrokenPromiseError{Intent: stored.Intent, Key: stored.Key, What: stored.Broken, Response: stored.response(false)}
 	}
+	return c.send(ctx, *stored, true)
 }
 
-// Ended is an intent that [Client.Resume] took up: Response or Err is set, as Do returns them.
-type Ended struct {
+// valid finds what is wrong with a request before it is written to the journal, from which it must be read again as it is.
+func (c *Client) valid(q Request) error {
+	if q.Intent == "" {
+		return errors.New("the request has no intent: name it, by a name that is the same after a restart")
+	}
+	for _, text := range []string{q.Intent, q.Method, q.Path, q.ContentType} {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return fmt.Errorf("%q is not UTF-8 text", text)
+		}
+	}
+	if !strings.HasPrefix(q.Path, "/") || strings.Contains(q.Path, "#") {
+		return fmt.Errorf("the path %q must begin with a slash and have no fragment", q.Path)
+	}
+	_, err := http.NewRequest(q.Method, c.o.Base+q.Path, nil) //nolint:noctx // it is not sent
+	return err
+}
+
+// Outcome is what [Client.Resume] returns for an intent: Response or Err is set, as Do returns them.
+type Outcome struct {
 	Intent   string
 	Response *Response
 	Err      error
 }
 
-// Resume takes up what a dead process left: every intent of the journal that has been begun and has not ended. Call it
-// when a process starts. It returns one Ended for each.
-func (c *Client) Resume(ctx context.Context) ([]Ended, error) {
+// resumeAtOnce is how many intents Resume sends at the same time.
+const resumeAtOnce = 8
+
+// Resume sends every intent of the journal that was begun and is not final: those of a process that crashed, and those
+// that ended in an [UnknownError]. Call it when a process starts. It returns one Outcome for each, oldest first. Each may
+// take Options.Timeout, so bound ctx if the server may be down: what is left then stays in the journal.
+func (c *Client) Resume(ctx context.Context) ([]Outcome, error) {
 	open, err := c.o.Journal.Open(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list what is open: %w", err)
+		return nil, fmt.Errorf("read the open intents: %w", err)
 	}
-	ended := make([]Ended, len(open))
+	outcomes := make([]Outcome, len(open))
 	var all sync.WaitGroup
-	slots := make(chan struct{}, 8)
+	slots := make(chan struct{}, resumeAtOnce)
 	for i, r := range open {
 		slots <- struct{}{}
 		all.Add(1)
@@ -165,82 +205,98 @@ func (c *Client) Resume(ctx context.Context) ([]Ended, error) {
 			q := r.Request
 			q.Intent = r.Intent
 			res, err := c.Do(ctx, q)
-			ended[i] = Ended{r.Intent, res, err}
+			outcomes[i] = Outcome{r.Intent, res, err}
 		}()
 	}
 	all.Wait()
-	return ended, nil
+	return outcomes, nil
 }
 
-// send sends a request until its answer is final. earlier: an attempt before this call may have arrived.
+// send sends a request until the response is final. earlier: an attempt before this call may have reached the server.
 func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	c.retries.deposit()
 	mayHaveArrived := earlier
-	for attempt := 0; ; attempt++ {
+	var last *Response
+	for n := 0; ; n++ {
 		if c.profile.KeyLifetime > 0 && c.now().Sub(r.BegunAt) > c.profile.KeyLifetime {
-			return nil, c.tooOld(ctx, r, mayHaveArrived)
+			return nil, c.unsettled(ctx, r, mayHaveArrived, last, ErrKeyTooOld)
 		}
-		res, arrived, err := c.attempt(ctx, r, attempt > 0 || earlier)
+		if ctx.Err() != nil {
+			return nil, c.unsettled(ctx, r, mayHaveArrived, last, ctx.Err())
+		}
+		a := c.attempt(ctx, r, n > 0 || earlier)
+		mayHaveArrived = mayHaveArrived || a.connections > 1
 		verdict := Again
-		if err == nil {
-			verdict = c.profile.Judge(res)
+		if a.err == nil {
+			verdict = c.profile.Judge(a.response)
 		}
-		if res != nil {
-			before := r.Seen
-			if what := c.compare(&r, res, verdict, err != nil); what != "" {
-				return nil, &BrokenPromiseError{Intent: r.Intent, Key: r.Key, What: what, Response: res}
-			}
-			if r.Seen != before {
-				_ = c.o.Journal.Note(context.WithoutCancel(ctx), r) // If it is lost, less is known of what was promised.
-			}
+		if what := c.compare(ctx, &r, a, verdict); what != "" {
+			return nil, c.broken(ctx, r, a.response, what)
 		}
 		switch verdict {
 		case Answered:
-			r.State, r.Response = Final, res.kept()
-			_ = c.o.Journal.Note(context.WithoutCancel(ctx), r) // If it is lost, the request is sent again, and answered the same.
-			res.Final = true
-			return res, nil
+			r.State, r.Response = Final, a.response.kept()
+			_ = c.note(ctx, r) // If it is lost, Resume gets the same response again.
+			a.response.Final = true
+			return a.response, nil
 		case Caller:
-			return res, nil
+			return a.response, nil
 		case Mismatch:
-			return nil, &MismatchError{Intent: r.Intent, Key: r.Key, Response: res}
+			return nil, &MismatchError{Intent: r.Intent, Key: r.Key, Response: a.response}
 		case Expired:
-			return nil, &ExpiredError{Intent: r.Intent, Key: r.Key, Href: href(res), Response: res}
+			return nil, &ExpiredError{Intent: r.Intent, Key: r.Key, Href: href(a.response), Response: a.response}
 		case Nothing:
-			if mayHaveArrived {
-				return nil, &UnknownError{Intent: r.Intent, Key: r.Key, Response: res}
+			if mayHaveArrived { // This refusal says nothing of the earlier attempt.
+				return nil, &UnknownError{Intent: r.Intent, Key: r.Key, Response: a.response}
 			}
-			return nil, c.refused(ctx, r, res)
+			return nil, c.refused(ctx, r, a.response)
 		case Unclear:
-			return nil, &UnknownError{Intent: r.Intent, Key: r.Key, Response: res, Err: err}
+			return nil, &UnknownError{Intent: r.Intent, Key: r.Key, Response: a.response, Err: a.err}
+		case Again, Pending:
 		}
-		mayHaveArrived = mayHaveArrived || arrived && !(res != nil && res.Status == http.StatusTooManyRequests)
-		if !sleep(ctx, c.retries.wait(attempt, res, c.now())) {
-			if !mayHaveArrived {
-				return nil, c.neverSent(ctx, r, err)
-			}
-			return nil, &UnknownError{Intent: r.Intent, Key: r.Key, Response: res, Err: errors.Join(ctx.Err(), err)}
+		mayHaveArrived = mayHaveArrived || a.mayHaveBegun()
+		last = cmp.Or(a.response, last)
+		if !sleep(ctx, c.retries.wait(n, a.response, c.now())) {
+			return nil, c.unsettled(ctx, r, mayHaveArrived, last, cmp.Or(a.err, ctx.Err(), context.DeadlineExceeded))
 		}
 	}
 }
 
-// attempt sends a request once. A response with an error is one whose body was lost.
-func (c *Client) attempt(ctx context.Context, r Record, again bool) (_ *Response, arrived bool, _ error) {
+// attempt is a request that was sent once. A response with an error is one whose body was lost.
+type attempt struct {
+	response    *Response
+	err         error
+	connections int  // that the transport got for it; more than one if it retried, which it does not tell
+	traced      bool // the transport reports its connections
+}
+
+// mayHaveBegun reports whether the server may have begun to work on the request. A 429 comes from a rate limiter, which
+// stands before all work. A transport that reports no connections may have sent anything.
+func (a attempt) mayHaveBegun() bool {
+	if a.response != nil {
+		return a.response.Status != http.StatusTooManyRequests
+	}
+	return a.connections > 0 || !a.traced
+}
+
+func (c *Client) attempt(ctx context.Context, r Record, again bool) (a attempt) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.AttemptTimeout)
 	defer cancel()
-	var asked, connected atomic.Bool
+	var asked atomic.Bool
+	var got atomic.Int32
+	defer func() { a.traced, a.connections = asked.Load(), int(got.Load()) }()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { asked.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { got.Add(1) },
 	})
 	q, err := http.NewRequestWithContext(ctx, r.Request.Method, c.o.Base+r.Request.Path, bytes.NewReader(r.Request.Body))
 	if err != nil {
-		return nil, false, err
+		return attempt{err: err}
 	}
 	for name, values := range c.o.Header {
-		q.Header[name] = values
+		q.Header[name] = slices.Clone(values)
 	}
 	if len(r.Request.Body) > 0 {
 		q.Header.Set("Content-Type", r.Request.ContentType)
@@ -253,85 +309,120 @@ func (c *Client) attempt(ctx context.Context, r Record, again bool) (_ *Response
 	if again && c.profile.Wait > 0 {
 		q.Header.Set("Prefer", fmt.Sprintf("wait=%d", int(c.profile.Wait.Seconds())))
 	}
-	answer, err := c.http.Do(q)
+	response, err := c.http.Do(q)
 	if err != nil {
-		// A transport that does not say when it connects may have sent anything.
-		return nil, connected.Load() || !asked.Load(), err
+		return attempt{err: err}
 	}
-	defer answer.Body.Close()
-	res := &Response{Status: answer.StatusCode, Header: answer.Header, Intent: r.Intent, Key: r.Key}
-	res.Body, err = io.ReadAll(io.LimitReader(answer.Body, answerMax+1))
-	if err == nil && len(res.Body) > answerMax {
-		err = fmt.Errorf("the answer is longer than %d bytes", answerMax)
+	defer func() { _ = response.Body.Close() }()
+	a.response = &Response{Status: response.StatusCode, Header: response.Header, Intent: r.Intent, Key: r.Key}
+	a.response.Body, a.err = io.ReadAll(io.LimitReader(response.Body, bodyMax+1))
+	if a.err == nil && len(a.response.Body) > bodyMax {
+		a.err = fmt.Errorf("the response is longer than %d bytes", bodyMax)
 	}
-	return res, true, err
+	return a
 }
 
-// compare holds an answer against the request and the answers before it, and returns what belies them.
-func (c *Client) compare(r *Record, res *Response, v Verdict, lost bool) string {
-	if res.Status/100 != 2 {
+// compare compares a response with the request and with earlier responses, and returns what cannot be true. What it
+// learns is added to the record and noted.
+func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Verdict) string {
+	if a.response == nil {
 		return ""
 	}
-	replayed := res.Header.Get("Idempotent-Replayed") == "true"
-	if c.profile.MarksReplays && r.Seen.Done && !replayed && res.Status != http.StatusAccepted {
-		return "an earlier answer said that it was done, and this one is not marked as its replay"
+	res, whole := a.response, a.err == nil
+	success := res.Status/100 == 2
+	if r.Seen.Done && !success && whole && v == Answered {
+		return fmt.Sprintf("an earlier response said that it was done, and this one is %d", res.Status)
+	}
+	// A page of a proxy has not been near the server.
+	if !success || v == Again && (whole || strings.HasPrefix(res.Header.Get("Content-Type"), "text/")) {
+		return ""
+	}
+	if c.profile.MarksReplays && r.Seen.Done && res.Header.Get("Idempotent-Replayed") != "true" {
+		return "an earlier response said that it was done, and this one is not marked as a replay of it"
 	}
 	now := Seen{Done: r.Seen.Done || res.Status != http.StatusAccepted, Location: res.Header.Get("Location")}
-	if !lost {
+	if whole {
 		var object struct {
-			ID string `json:"id"`
+			ID any `json:"id"`
 		}
 		_ = json.Unmarshal(res.Body, &object)
-		now.ID = object.ID
-		if c.profile.Check != nil && (v == Answered || v == Pending || v == Caller) {
+		now.ID, _ = object.ID.(string)
+		if c.profile.Check != nil {
 			if what := c.profile.Check(r.Request, res); what != "" {
 				return what
 			}
 		}
 	}
-	for _, pair := range []struct {
-		name   string
-		before *string
-		now    string
-	}{{"id", &r.Seen.ID, now.ID}, {"Location", &r.Seen.Location, now.Location}} {
-		if *pair.before != "" && pair.now != "" && *pair.before != pair.now {
-			return fmt.Sprintf("the answer's %s is %s, and an earlier answer's was %s", pair.name, pair.now, *pair.before)
-		}
-		if pair.now != "" {
-			*pair.before = pair.now
+	before := r.Seen
+	for _, field := range []struct {
+		name        string
+		before, now string
+	}{{"id", before.ID, now.ID}, {"Location", before.Location, now.Location}} {
+		if field.before != "" && field.now != "" && field.before != field.now {
+			return fmt.Sprintf("the response's %s is %s, and an earlier response's was %s", field.name, field.now, field.before)
 		}
 	}
-	r.Seen.Done = now.Done
+	r.Seen = Seen{Done: now.Done, ID: cmp.Or(now.ID, before.ID), Location: cmp.Or(now.Location, before.Location)}
+	if r.Seen != before && v != Answered { // which is noted with the response
+		_ = c.note(ctx, *r) // If it is lost, later responses are compared with less.
+	}
 	return ""
 }
 
-// refused ends an intent of which the server did nothing. It may be begun again, with the same request or another.
+// broken ends an intent: a server that forgets a key would charge again with each attempt.
+func (c *Client) broken(ctx context.Context, r Record, res *Response, what string) error {
+	r.State, r.Broken, r.Response = Broken, what, res.kept()
+	err := c.note(ctx, r)
+	return &BrokenPromiseError{Intent: r.Intent, Key: r.Key, What: what, Response: res, Err: err}
+}
+
+// refused ends an intent for which the server did nothing. It may be begun again, with the same request or another.
 func (c *Client) refused(ctx context.Context, r Record, res *Response) error {
 	r.State, r.Response = Refused, nil
-	if err := c.o.Journal.Note(context.WithoutCancel(ctx), r); err != nil {
+	if err := c.note(ctx, r); err != nil {
 		return &UnknownError{Intent: r.Intent, Key: r.Key, Response: res, Err: err} // Resume will send it.
 	}
 	return &RefusedError{Intent: r.Intent, Key: r.Key, Response: res}
 }
 
-func (c *Client) neverSent(ctx context.Context, r Record, cause error) error {
-	r.State = Refused
-	if err := c.o.Journal.Note(context.WithoutCancel(ctx), r); err != nil {
-		return &UnknownError{Intent: r.Intent, Key: r.Key, Err: errors.Join(cause, err)}
+// unsettled is the error of a call that stops without a final response. res is the last one, if any.
+func (c *Client) unsettled(ctx context.Context, r Record, mayHaveArrived bool, res *Response, cause error) error {
+	if mayHaveArrived {
+		return &UnknownError{Intent: r.Intent, Key: r.Key, Response: res, Err: cause}
 	}
-	return fmt.Errorf("%w: %w", ErrNotSent, errors.Join(cause, ctx.Err()))
+	if res != nil { // of a rate limiter
+		return c.refused(ctx, r, res)
+	}
+	r.State = Refused // so that Resume does not send what the caller was told was not sent
+	if err := c.note(ctx, r); err != nil {
+		return &UnknownError{Intent: r.Intent, Key: r.Key, Response: res, Err: errors.Join(cause, err)}
+	}
+	return fmt.Errorf("%w: %w", ErrNotSent, cause)
 }
 
-func (c *Client) tooOld(ctx context.Context, r Record, mayHaveArrived bool) error {
-	if !mayHaveArrived {
-		return c.neverSent(ctx, r, ErrKeyTooOld)
-	}
-	return &UnknownError{Intent: r.Intent, Key: r.Key, Err: ErrKeyTooOld}
+// noteTimeout bounds a write to the journal after the context of its call has ended.
+const noteTimeout = 10 * time.Second
+
+// note writes to the journal what is known now, also if the call was canceled.
+func (c *Client) note(ctx context.Context, r Record) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
+	defer cancel()
+	return c.o.Journal.Note(ctx, r)
 }
 
-// kept is what the journal holds of an answer.
+// response is the one that a record holds.
+func (r *Record) response(final bool) *Response {
+	if r.Response == nil {
+		return nil
+	}
+	kept := r.Response.kept()
+	kept.Intent, kept.Key, kept.Final = r.Intent, r.Key, final
+	return kept
+}
+
+// kept is a copy of what the journal holds of a response.
 func (r *Response) kept() *Response {
-	kept := &Response{Status: r.Status, Header: http.Header{}, Body: r.Body}
+	kept := &Response{Status: r.Status, Header: http.Header{}, Body: bytes.Clone(r.Body)}
 	for _, name := range []string{"Content-Type", "Location", "Request-Id"} {
 		if value := r.Header.Get(name); value != "" {
 			kept.Header.Set(name, value)

@@ -48,7 +48,7 @@ func TestDo(t *testing.T) {
 		"OtherId":         {faults: []fault{says(202, `{"id":"pay_1","status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`)}, err: new(BrokenPromiseError), made: 1, requests: 2},
 		"OtherLocation":   {faults: []fault{says(202, `{"status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`, "Location", "/1"), says(202, `{"status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`, "Location", "/2")}, err: new(BrokenPromiseError), requests: 2},
 		"DoneTwice":       {faults: []fault{cutInBody, says(201, `{"id":"obj_0","order_id":"ord_0","payment_method":"pm_card_visa"}`)}, err: new(BrokenPromiseError), made: 1, requests: 2},
-		"AnswerTooLong":   {faults: []fault{says(201, strings.Repeat(" ", answerMax+1))}, err: new(BrokenPromiseError), made: 1, requests: 2}, // it said 201, and the next is no replay
+		"AnswerTooLong":   {faults: []fault{says(201, strings.Repeat(" ", bodyMax+1))}, err: new(BrokenPromiseError), made: 1, requests: 2}, // it said 201, and the next is no replay
 		"NothingInsideOK": {faults: []fault{says(404, `{"code":"not-found"}`)}, err: new(RefusedError), requests: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

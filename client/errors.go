@@ -5,29 +5,29 @@ import (
 	"fmt"
 )
 
-// RefusedError: the server did nothing, and holds nothing under the key. The same intent may be sent again once what
-// is wrong is mended, with another body if need be.
+// RefusedError: the server did nothing, and holds nothing under the key. Call Do again under the same name once the
+// cause is fixed, with another body if need be.
 type RefusedError struct {
 	Intent, Key string
 	Response    *Response
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the server refused %q, and did nothing: %d %.300s", e.Intent, e.Response.Status, e.Response.Body)
+	return fmt.Sprintf("the server refused %q and did nothing: %s", e.Intent, shown(e.Response))
 }
 
-// UnknownError: it may have been done, or may still be. Call Do again with the same request; never make another
-// intent of it.
+// UnknownError: the request may have taken effect, or still may. Call Do again with the same request; never give it
+// another name, which has another key.
 type UnknownError struct {
 	Intent, Key string
-	Response    *Response // the last one, if there is one
-	Err         error
+	Response    *Response // the last one, or nil
+	Err         error     // why the call stopped, or nil
 }
 
 func (e *UnknownError) Error() string {
-	text := fmt.Sprintf("what became of %q is not known; send it again under the same name (its key is %s)", e.Intent, e.Key)
+	text := fmt.Sprintf("the outcome of %q is unknown: retry it under the same name (key %s)", e.Intent, e.Key)
 	if e.Response != nil {
-		text += fmt.Sprintf(": the last answer is %d %.300s", e.Response.Status, e.Response.Body)
+		text += ": last response " + shown(e.Response)
 	}
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
@@ -37,8 +37,8 @@ func (e *UnknownError) Error() string {
 
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// MismatchError: the server holds another request under the key. Somebody else made the same key, or the journal is
-// another's, or lost its records.
+// MismatchError: the server holds another request under the key. Two programs use copies of one journal, or the
+// request under this name was changed after its record was lost.
 type MismatchError struct {
 	Intent, Key string
 	Response    *Response
@@ -48,27 +48,42 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("the server holds another request than that of %q under the key %s", e.Intent, e.Key)
 }
 
-// ExpiredError: it was done once, and the answer is no longer kept. Href is the path of what was made, if the server
-// says it.
+// ExpiredError: the request was executed, and the server has deleted the response. Href is the path of the object, if
+// the server names it.
 type ExpiredError struct {
 	Intent, Key, Href string
 	Response          *Response
 }
 
 func (e *ExpiredError) Error() string {
-	return fmt.Sprintf("%q was done, and its answer is no longer kept under the key %s: read %s", e.Intent, e.Key, e.Href)
+	text := fmt.Sprintf("%q was executed; the server no longer stores the response under the key %s", e.Intent, e.Key)
+	if e.Href != "" {
+		text += ": read " + e.Href
+	}
+	return text
 }
 
-// BrokenPromiseError: the server answered what cannot be true if it keeps its promises about keys: another request's
-// answer, another object than before, the same work twice. Nothing more is sent for the intent by this call.
+// BrokenPromiseError: the server's responses contradict each other, or the request: another object than before, the
+// response to another request, a second execution under the same key. It is kept in the journal: the client sends
+// nothing more for the intent. Compare What and Response with the server's own records.
 type BrokenPromiseError struct {
 	Intent, Key, What string
 	Response          *Response
+	Err               error // of the journal, if it could not be kept
 }
 
 func (e *BrokenPromiseError) Error() string {
-	return fmt.Sprintf("the server broke its promise about the key %s of %q: %s", e.Key, e.Intent, e.What)
+	text := fmt.Sprintf("the server contradicts itself about %q (key %s): %s", e.Intent, e.Key, e.What)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
 }
 
-// ErrKeyTooOld: the server may have forgotten the key, and would take the request for a new one. Look for what it made.
-var ErrKeyTooOld = errors.New("the key is older than the server is known to keep keys")
+func (e *BrokenPromiseError) Unwrap() error { return e.Err }
+
+// ErrKeyTooOld: the server may have deleted the key, and would take the request for a new one. Look for what it made.
+var ErrKeyTooOld = errors.New("the key is older than the server keeps keys, so the request is not sent again")
+
+// shown is a response in an error message.
+func shown(r *Response) string { return fmt.Sprintf("%d %.300s", r.Status, r.Body) }

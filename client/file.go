@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -13,34 +14,41 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 )
 
 // File is a journal in one file, to which records are appended. One process has it open at a time. Its methods may be
-// called by several goroutines; those that begin at the same time share one sync.
+// called by several goroutines; those that begin intents at the same time share one fsync.
 //
-// Each line is a checksum and a record. The last ones may be torn, by a crash in the middle of a write: they were never
-// sent, and are cut off. The file holds requests as they were sent, and is readable by its owner only.
+// The first line names the format and the journal's id; each line after it is a checksum and a record. A crash may
+// leave the last lines incomplete: their requests were never sent, and OpenFile cuts them off. The file holds requests
+// as they were sent, and only its owner can read it. It is never shortened otherwise, and its records are held in
+// memory; for more than some hundred thousand intents use [SQL], where old rows can be deleted.
 type File struct {
 	id string
 
 	mu      sync.Mutex
 	file    *os.File
-	size    int64 // up to here all is written whole
-	failed  error // no record is taken any more
+	size    int64 // all before it is written whole
+	failed  error // no record is accepted any more
 	records map[string]Record
-	order   []string // of first records
+	order   []string // the intents, as they were first begun
 
 	syncing sync.Mutex
-	synced  int64 // up to here all survives a crash
+	synced  int64 // all before it survives a crash
 }
 
 var _ Journal = (*File)(nil)
 
-const fileHead = "payonce-journal 1 " // and the id
+const (
+	fileHead = "payonce-journal 1 " // and the id, and a newline
+	idLength = 26                   // of rand.Text, which is base32
+)
 
-// OpenFile opens the journal at path, or makes it. Its folder must exist. Errors: [ErrJournalInUse],
-// [ErrJournalForeign], [ErrJournalDamaged], or those of the file system.
+// OpenFile opens the journal at path, or makes it. Its folder must exist, on a file system with hard links and flock.
+// Errors: [ErrJournalInUse], [ErrJournalForeign], [ErrJournalDamaged], or those of the file system, such as a file that
+// may not be written. Whatever the error, the file is left as it was.
 func OpenFile(path string) (*File, error) {
 	f, err := open(path)
 	if err != nil {
@@ -64,6 +72,11 @@ func open(path string) (_ *File, err error) {
 			_ = file.Close()
 		}
 	}()
+	if info, err := file.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: it is not a regular file", ErrJournalForeign)
+	}
 	if err := lock(file); err != nil {
 		return nil, err
 	}
@@ -71,8 +84,9 @@ func open(path string) (_ *File, err error) {
 	if err := f.load(); err != nil {
 		return nil, err
 	}
-	// What a crash tore goes, and what is left is known to be on the disk before it is relied on.
-	if err := errors.Join(file.Truncate(f.size), file.Sync()); err != nil {
+	// The incomplete end is cut off, and the rest must be on the disk before anything relies on it. So must the file's
+	// name, of which another process may have had no time to sync the folder.
+	if err := errors.Join(file.Truncate(f.size), file.Sync(), syncFolder(filepath.Dir(path))); err != nil {
 		return nil, err
 	}
 	_, err = file.Seek(f.size, io.SeekStart)
@@ -80,7 +94,7 @@ func open(path string) (_ *File, err error) {
 	return f, err
 }
 
-// create makes a journal that is whole or not there: the id is the one thing of it that must not be lost.
+// create makes a journal that has its whole first line or does not exist: of all in it, the id must not be lost.
 func create(path string) error {
 	folder := filepath.Dir(path)
 	file, err := os.CreateTemp(folder, filepath.Base(path)+".new-*") // 0600
@@ -98,37 +112,44 @@ func create(path string) error {
 	return errors.Join(err, os.Remove(file.Name()), syncFolder(folder))
 }
 
+// load reads the file, and sets size to where its whole records end.
 func (f *File) load() error {
-	all, err := io.ReadAll(f.file)
-	if err != nil {
+	in := bufio.NewReader(f.file)
+	head := make([]byte, len(fileHead)+idLength+1)
+	if _, err := io.ReadFull(in, head); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}
-	head, rest, whole := bytes.Cut(all, []byte("\n"))
 	id, ours := bytes.CutPrefix(head, []byte(fileHead))
-	if !whole || !ours || len(id) < 26 {
+	if !ours || id[idLength] != '\n' || bytes.ContainsFunc(id[:idLength], notBase32) {
 		return ErrJournalForeign
 	}
-	f.id, f.size = string(id), int64(len(head)+1)
+	f.id, f.size = string(id[:idLength]), int64(len(head))
 	torn := int64(-1)
-	for at := f.size; len(rest) > 0; {
-		var text []byte
-		text, rest, whole = bytes.Cut(rest, []byte("\n"))
+	for at := f.size; ; {
+		line, err := in.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		text, whole := bytes.CutSuffix(line, []byte("\n"))
 		r, ok := decode(text)
 		switch {
+		case len(line) == 0:
+			return nil
 		case !whole || !ok:
 			if torn < 0 {
 				torn = at
 			}
 		case torn >= 0:
-			return fmt.Errorf("%w: the line at byte %d is unreadable, and records follow it", ErrJournalDamaged, torn)
+			return fmt.Errorf("%w: the line at byte %d cannot be read, and records follow it", ErrJournalDamaged, torn)
 		default:
 			f.put(r)
-			f.size = at + int64(len(text)+1)
+			f.size = at + int64(len(line))
 		}
-		at += int64(len(text) + 1)
+		at += int64(len(line))
 	}
-	return nil
 }
+
+func notBase32(r rune) bool { return !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", r) }
 
 func (f *File) put(r Record) {
 	if _, ok := f.records[r.Intent]; !ok {
@@ -168,7 +189,7 @@ func (f *File) Begin(_ context.Context, r Record) (*Record, error) {
 	if stored, ok := f.records[r.Intent]; ok && stored.State != Refused {
 		size := f.size
 		f.mu.Unlock()
-		return &stored, f.sync(size) // which may be one that another goroutine has just written
+		return &stored, f.sync(size) // another goroutine may have just written it
 	}
 	size, err := f.write(r)
 	f.mu.Unlock()
@@ -183,13 +204,14 @@ func (f *File) Note(_ context.Context, r Record) error {
 	f.mu.Lock()
 	size, err := f.write(r)
 	f.mu.Unlock()
-	if err != nil || r.State != Refused {
+	if err != nil || (r.State != Refused && r.State != Broken) {
 		return err
 	}
 	return f.sync(size)
 }
 
-// write appends a record. A part that was written of one is taken back.
+// write appends a record, and returns the size of the file with it. If only a part of it could be written, that is
+// removed.
 func (f *File) write(r Record) (int64, error) {
 	if f.failed != nil {
 		return 0, f.failed
@@ -210,8 +232,8 @@ func (f *File) write(r Record) (int64, error) {
 	return f.size, nil
 }
 
-// sync returns once all up to size is on the disk. After a sync that failed nobody knows what is
-// (https://wiki.postgresql.org/wiki/Fsync_Errors), so the journal takes nothing more.
+// sync returns once all before size is on the disk. After an fsync that failed it is not known what is
+// (https://wiki.postgresql.org/wiki/Fsync_Errors), so the journal accepts no more records.
 func (f *File) sync(size int64) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()
@@ -249,7 +271,8 @@ func (f *File) Open(context.Context) ([]Record, error) {
 	return open, nil
 }
 
-// Close syncs the journal and gives it free for another process.
+// Close syncs the journal and releases it for another process. Calls of Do that are running go on, and what they note is
+// lost: their requests are sent again by Resume.
 func (f *File) Close() error {
 	f.mu.Lock()
 	size := f.size

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// lock: this platform has none in the standard library that ends with the process.
+// lock fails: on this platform the standard library has no lock that ends with the process.
 func lock(*os.File) error {
 	return errors.New("a journal in a file needs flock, which is there on Unix; use one in a database: client.SQL")
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lock keeps other processes out until the file is closed, or this process is gone.
+// lock excludes other processes until the file is closed or this process has exited.
 func lock(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -17,7 +17,7 @@ func lock(f *os.File) error {
 	return err
 }
 
-// syncFolder makes a file's name as durable as what is in it.
+// syncFolder makes the name of a new file as durable as its content.
 func syncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {

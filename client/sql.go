@@ -9,16 +9,18 @@ import (
 	"fmt"
 )
 
-// SQLSchema makes the table that [SQL] needs, in PostgreSQL and in SQLite from 3.35.
+// SQLSchema makes the table that [SQL] needs, in PostgreSQL and in SQLite from 3.35. Rows that are final may be deleted
+// once no program calls Do for their intents any more; the row with the empty intent must stay.
 const SQLSchema = `CREATE TABLE payonce_intents (
-	intent   text PRIMARY KEY, -- '' is the journal itself: its record is its id
+	intent   text PRIMARY KEY, -- '' is the journal itself: its record is the id
 	state    text NOT NULL,
-	callers  bigint NOT NULL,  -- that have begun it
+	callers  bigint NOT NULL,  -- how many calls have begun it
 	begun_at text NOT NULL,
 	record   text NOT NULL     -- JSON
 )`
 
-// SQLJournal is a journal in the caller's database, which several processes may use at once.
+// SQLJournal is a journal in the caller's database. Several processes may use it at once: their calls for one intent send
+// the same key.
 type SQLJournal struct {
 	db *sql.DB
 	id string
@@ -26,7 +28,8 @@ type SQLJournal struct {
 
 var _ Journal = (*SQLJournal)(nil)
 
-// SQL opens the journal in db, whose table must be there: [SQLSchema]. The commit of a transaction must be durable.
+// SQL opens the journal in db, which must have the table of [SQLSchema], and where a commit must be durable: with
+// synchronous_commit off, or a replica that is promoted without its last transactions, Resume may miss an intent.
 func SQL(ctx context.Context, db *sql.DB) (*SQLJournal, error) {
 	if _, err := db.ExecContext(ctx, `INSERT INTO payonce_intents (intent, state, callers, begun_at, record)
 		VALUES ('', 'journal', 0, '', $1) ON CONFLICT (intent) DO NOTHING`, rand.Text()); err != nil {
@@ -48,7 +51,7 @@ func (j *SQLJournal) Begin(ctx context.Context, r Record) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One statement, so one transaction. It returns the row as it is after it: where there are other callers, it was there.
+	// One statement, so one transaction. It returns the row as it is afterwards: with more than one caller it is another's.
 	var callers int64
 	var stored string
 	err = j.db.QueryRowContext(ctx, `INSERT INTO payonce_intents AS i (intent, state, callers, begun_at, record)
@@ -76,16 +79,17 @@ const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
 var errOthers = errors.New("another caller has begun the same intent, and may have sent it")
 
-// Note implements [Journal]. What is final stays so. That nothing was done can be said only by one who is alone.
+// Note implements [Journal]. Final and Broken are never overwritten. Refused is written only if no other call has begun
+// the intent, because that one may have sent it.
 func (j *SQLJournal) Note(ctx context.Context, r Record) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
 	done, err := j.db.ExecContext(ctx, `UPDATE payonce_intents SET state = $2, record = $3
-		WHERE intent = $1 AND state <> 'final' AND ($2 <> 'refused' OR callers = 1)`, r.Intent, string(r.State), string(text))
+		WHERE intent = $1 AND state NOT IN ('final', 'broken') AND ($2 <> 'refused' OR callers = 1)`, r.Intent, string(r.State), string(text))
 	if err != nil {
-		return fmt.Errorf("note what became of %q: %w", r.Intent, err)
+		return fmt.Errorf("store the state of %q: %w", r.Intent, err)
 	}
 	if n, err := done.RowsAffected(); err == nil && n == 0 && r.State == Refused {
 		return errOthers
