@@ -254,9 +254,9 @@ func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, e
 			return nil, c.refused(ctx, r, a.response)
 		case Unclear:
 			return nil, &UnknownError{Intent: r.Intent, Key: r.Key, Response: a.response, Err: a.err}
-		case Again, Pending:
+		case Again, Later, Pending:
 		}
-		mayHaveArrived = mayHaveArrived || a.mayHaveBegun()
+		mayHaveArrived = mayHaveArrived || verdict != Later && (a.response != nil || a.connections > 0 || !a.traced)
 		last = cmp.Or(a.response, last)
 		if !sleep(ctx, c.retries.wait(n, a.response, c.now())) {
 			return nil, c.unsettled(ctx, r, mayHaveArrived, last, cmp.Or(a.err, ctx.Err(), context.DeadlineExceeded))
@@ -268,17 +268,8 @@ func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, e
 type attempt struct {
 	response    *Response
 	err         error
-	connections int  // that the transport got for it; more than one if it retried, which it does not tell
-	traced      bool // the transport reports its connections
-}
-
-// mayHaveBegun reports whether the server may have begun to work on the request. A 429 comes from a rate limiter, which
-// stands before all work. A transport that reports no connections may have sent anything.
-func (a attempt) mayHaveBegun() bool {
-	if a.response != nil {
-		return a.response.Status != http.StatusTooManyRequests
-	}
-	return a.connections > 0 || !a.traced
+	connections int  // that the transport got for it; net/http gets another if an idle one turns out to be closed
+	traced      bool // the transport reports its connections; one that does not may have sent anything
 }
 
 func (c *Client) attempt(ctx context.Context, r Record, again bool) (a attempt) {
@@ -390,7 +381,7 @@ func (c *Client) unsettled(ctx context.Context, r Record, mayHaveArrived bool, r
 	if mayHaveArrived {
 		return &UnknownError{Intent: r.Intent, Key: r.Key, Response: res, Err: cause}
 	}
-	if res != nil { // of a rate limiter
+	if res != nil { // Later, and nothing else
 		return c.refused(ctx, r, res)
 	}
 	r.State = Refused // so that Resume does not send what the caller was told was not sent

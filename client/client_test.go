@@ -3,53 +3,65 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// What goes wrong on the way, and what Do returns in the end.
+// What Do returns, after each fault on the way.
 func TestDo(t *testing.T) {
-	const inFlight, unavailable = `{"code":"idempotency-key-in-flight","retryable":true}`, `{"code":"unavailable","retryable":true}`
+	html := []string{"Content-Type", "text/html"}
+	paying := func(id, status string) string {
+		return fmt.Sprintf(`{"id":%q,"object":"payment","status":%q,"order_id":"ord_0","payment_method":"pm_card_visa"}`, id, status)
+	}
 	for name, test := range map[string]struct {
 		faults   []fault
-		status   int // of a final answer
+		status   int // of a final response
 		final    bool
-		err      error // of another end; its type
+		err      error // its type, if there is no final response
 		made     int
 		requests int
 	}{
-		"Done":            {status: 201, final: true, made: 1, requests: 1},
-		"CutBefore":       {faults: []fault{cutBefore, cutBefore}, status: 201, final: true, made: 1, requests: 3},
-		"CutAfter":        {faults: []fault{cutAfter}, status: 201, final: true, made: 1, requests: 2},
-		"CutInBody":       {faults: []fault{cutInBody, cutInBody}, status: 201, final: true, made: 1, requests: 3},
-		"Unavailable":     {faults: []fault{says(503, unavailable, "Retry-After", "0"), doesAndSays(503, unavailable)}, status: 201, final: true, made: 1, requests: 3},
-		"InternalAfter":   {faults: []fault{doesAndSays(500, `{"code":"internal","retryable":true}`)}, status: 201, final: true, made: 1, requests: 2},
-		"ProxyPage":       {faults: []fault{doesAndSays(502, `<html>`), doesAndSays(200, `<html>`)}, status: 201, final: true, made: 1, requests: 3},
-		"InFlight":        {faults: []fault{doesAndSays(409, inFlight), says(409, inFlight)}, status: 201, final: true, made: 1, requests: 3},
-		"PaymentAtWork":   {faults: []fault{says(409, `{"code":"payment-in-progress","retryable":true}`)}, status: 201, final: true, made: 1, requests: 2},
-		"RateLimited":     {faults: []fault{says(429, `{"code":"rate-limited","retryable":true}`)}, status: 201, final: true, made: 1, requests: 2},
-		"Processing":      {faults: []fault{doesAndSays(202, `{"id":"obj_0","status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`)}, status: 201, final: true, made: 1, requests: 2},
-		"RequiresAction":  {faults: []fault{says(202, `{"id":"obj_0","status":"requires_action","order_id":"ord_0","payment_method":"pm_card_visa"}`)}, status: 202, requests: 1},
-		"Declined":        {faults: []fault{says(402, `{"code":"payment-declined"}`)}, status: 402, final: true, requests: 1},
-		"Conflict":        {faults: []fault{says(409, `{"code":"order-already-paid"}`)}, status: 409, final: true, requests: 1},
-		"Refused":         {faults: []fault{says(400, `{"code":"invalid-request"}`)}, err: new(RefusedError), requests: 1},
-		"LimitedRefused":  {faults: []fault{says(429, `{"code":"rate-limited","retryable":true}`), says(401, `{"code":"unauthorized"}`)}, err: new(RefusedError), requests: 2},
-		"CutThenRefused":  {faults: []fault{cutAfter, says(401, `{"code":"unauthorized"}`)}, err: new(UnknownError), made: 1, requests: 2},
-		"Mismatch":        {faults: []fault{says(422, `{"code":"idempotency-key-mismatch"}`)}, err: new(MismatchError), requests: 1},
-		"Expired":         {faults: []fault{says(410, `{"code":"idempotency-key-expired","resource":{"id":"pay_1","href":"/v1/payments/pay_1"}}`)}, err: new(ExpiredError), requests: 1},
-		"Redirect":        {faults: []fault{says(307, `{}`, "Location", "http://elsewhere.example/")}, err: new(UnknownError), requests: 1},
-		"OtherOrder":      {faults: []fault{says(201, `{"id":"obj_0","order_id":"ord_9","payment_method":"pm_card_visa"}`)}, err: new(BrokenPromiseError), requests: 1},
-		"OtherId":         {faults: []fault{says(202, `{"id":"pay_1","status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`)}, err: new(BrokenPromiseError), made: 1, requests: 2},
-		"OtherLocation":   {faults: []fault{says(202, `{"status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`, "Location", "/1"), says(202, `{"status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`, "Location", "/2")}, err: new(BrokenPromiseError), requests: 2},
-		"DoneTwice":       {faults: []fault{cutInBody, says(201, `{"id":"obj_0","order_id":"ord_0","payment_method":"pm_card_visa"}`)}, err: new(BrokenPromiseError), made: 1, requests: 2},
-		"AnswerTooLong":   {faults: []fault{says(201, strings.Repeat(" ", bodyMax+1))}, err: new(BrokenPromiseError), made: 1, requests: 2}, // it said 201, and the next is no replay
-		"NothingInsideOK": {faults: []fault{says(404, `{"code":"not-found"}`)}, err: new(RefusedError), requests: 1},
+		"Done":             {status: 201, final: true, made: 1, requests: 1},
+		"CutBefore":        {faults: []fault{cutBefore, cutBefore}, status: 201, final: true, made: 1, requests: 3},
+		"CutAfter":         {faults: []fault{cutAfter}, status: 201, final: true, made: 1, requests: 2},
+		"CutInBody":        {faults: []fault{cutInBody, cutInBody}, status: 201, final: true, made: 1, requests: 3},
+		"Unavailable":      {faults: []fault{says(503, problem(503, "unavailable"), "Retry-After", "0"), says(503, problem(503, "unavailable"))}, status: 201, final: true, made: 1, requests: 3},
+		"InternalAfter":    {faults: []fault{doesAndSays(500, problem(500, "internal"))}, status: 201, final: true, made: 1, requests: 2},
+		"ProxyPages":       {faults: []fault{doesAndSays(502, `<html>`), says(200, `<html>`), says(404, `<html>`), says(401, `{}`)}, status: 201, final: true, made: 1, requests: 5},
+		"ProxyPageFirst":   {faults: []fault{says(200, `<html>`), says(200, `<html`, html...)}, status: 201, final: true, made: 1, requests: 3},
+		"InFlight":         {faults: []fault{doesAndSays(409, problem(409, "idempotency-key-in-flight")), says(409, problem(409, "idempotency-key-in-flight"))}, status: 201, final: true, made: 1, requests: 3},
+		"OtherPayment":     {faults: []fault{says(409, problem(409, "payment-in-progress"))}, status: 201, final: true, made: 1, requests: 2},
+		"RateLimited":      {faults: []fault{says(429, problem(429, "rate-limited"))}, status: 201, final: true, made: 1, requests: 2},
+		"Processing":       {faults: []fault{doesAndSays(202, paying("obj_0", "processing")), says(202, paying("obj_0", "processing"))}, status: 201, final: true, made: 1, requests: 3},
+		"RequiresAction":   {faults: []fault{says(202, paying("obj_0", "requires_action"))}, status: 202, requests: 1},
+		"Declined":         {faults: []fault{says(402, problem(402, "payment-declined"))}, status: 402, final: true, requests: 1},
+		"Conflict":         {faults: []fault{says(409, problem(409, "order-already-paid"))}, status: 409, final: true, requests: 1},
+		"Refused":          {faults: []fault{says(400, problem(400, "invalid-request"))}, err: new(RefusedError), requests: 1},
+		"LimitedRefused":   {faults: []fault{says(429, problem(429, "rate-limited")), says(401, problem(401, "unauthenticated"))}, err: new(RefusedError), requests: 2},
+		"CutThenRefused":   {faults: []fault{cutAfter, says(401, problem(401, "unauthenticated"))}, err: new(UnknownError), made: 1, requests: 2},
+		"Mismatch":         {faults: []fault{says(422, problem(422, "idempotency-key-mismatch"))}, err: new(MismatchError), requests: 1},
+		"Expired":          {faults: []fault{says(410, `{"status":410,"code":"idempotency-key-expired","resource":{"id":"pay_1","href":"/v1/payments/pay_1"}}`)}, err: new(ExpiredError), requests: 1},
+		"Redirect":         {faults: []fault{says(307, `{}`, "Location", "http://elsewhere.example/")}, err: new(UnknownError), requests: 1},
+		"OtherOrder":       {faults: []fault{says(201, `{"id":"obj_0","order_id":"ord_9","payment_method":"pm_card_visa"}`)}, err: new(BrokenPromiseError), requests: 1},
+		"OtherID":          {faults: []fault{says(202, paying("pay_1", "processing"))}, err: new(BrokenPromiseError), made: 1, requests: 2},
+		"OtherLocation":    {faults: []fault{says(202, paying("pay_1", "processing"), "Location", "/1"), says(202, paying("pay_1", "processing"), "Location", "/2")}, err: new(BrokenPromiseError), requests: 2},
+		"DoneTwice":        {faults: []fault{cutInBody, says(201, paying("obj_0", "succeeded"))}, err: new(BrokenPromiseError), made: 1, requests: 2},
+		"DoneThenPending":  {faults: []fault{cutInBody, says(202, paying("obj_0", "processing"))}, err: new(BrokenPromiseError), made: 1, requests: 2},
+		"DoneThenDeclined": {faults: []fault{cutInBody, says(402, problem(402, "payment-declined"))}, err: new(BrokenPromiseError), made: 1, requests: 2},
+		"DoneThenNoKey":    {faults: []fault{cutInBody, says(401, problem(401, "unauthenticated"))}, err: new(UnknownError), made: 1, requests: 2},
+		"LongBody":         {faults: []fault{says(201, strings.Repeat(" ", bodyMax+1))}, err: new(BrokenPromiseError), made: 1, requests: 2}, // it was a 201, and the next one is no replay
+		"NotFound":         {faults: []fault{says(404, problem(404, "not-found"))}, err: new(RefusedError), requests: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,6 +76,19 @@ func TestDo(t *testing.T) {
 			}
 			if len(s.stored) != test.made || s.requests != test.requests {
 				t.Fatalf("%d payments were made with %d requests", len(s.stored), s.requests)
+			}
+			if broken := new(BrokenPromiseError); errors.As(err, &broken) {
+				// It is kept, and nothing is sent any more: each attempt could be another charge.
+				for range 2 {
+					_, err = c.Do(t.Context(), payment(0))
+					again := new(BrokenPromiseError)
+					if !errors.As(err, &again) || again.What != broken.What || again.Response.Status != broken.Response.Status || s.requests != test.requests {
+						t.Fatalf("again it returned %v, with %d requests", err, s.requests)
+					}
+				}
+				if open, err := c.o.Journal.Open(t.Context()); err != nil || len(open) != 0 {
+					t.Fatal(open, err)
+				}
 			}
 			if !test.final {
 				return
@@ -80,7 +105,7 @@ func TestDo(t *testing.T) {
 func TestIntentKeepsItsRequest(t *testing.T) {
 	s := &server{}
 	c := newClient(t, s, openFile(t, filepath.Join(t.TempDir(), "j")))
-	s.faults = []fault{says(400, `{"code":"invalid-request"}`)}
+	s.faults = []fault{says(400, problem(400, "invalid-request"))}
 	wrong := payment(0)
 	wrong.Body = []byte(`{"order":"ord_0"}`)
 	if _, err := c.Do(t.Context(), wrong); !errors.As(err, new(*RefusedError)) {
@@ -127,7 +152,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// What the caller was told was not sent is not sent later.
+// What Do says was not sent, Resume does not send either.
 func TestNotSent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -135,23 +160,103 @@ func TestNotSent(t *testing.T) {
 	}
 	base := "http://" + l.Addr().String()
 	_ = l.Close()
-	path := filepath.Join(t.TempDir(), "j")
-	c := newClient(t, nil, openFile(t, path), func(o *Options) { o.Base, o.Timeout, o.HTTP = base, 100*time.Millisecond, nil })
-	if _, err := c.Do(t.Context(), payment(0)); !errors.Is(err, ErrNotSent) {
+	c := newClient(t, nil, openFile(t, filepath.Join(t.TempDir(), "j")), func(o *Options) { o.Base, o.Timeout, o.HTTP = base, 100*time.Millisecond, nil })
+	if _, err := c.Do(t.Context(), payment(0)); !errors.Is(err, ErrNotSent) || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatal(err)
-	}
-	if ended, err := c.Resume(t.Context()); err != nil || len(ended) != 0 {
-		t.Fatal(ended, err)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Do(canceled, payment(1)); err == nil {
-		t.Fatal("it was done in a context that had ended")
+	if _, err := c.Do(canceled, payment(1)); !errors.Is(err, ErrNotSent) || !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if outcomes, err := c.Resume(t.Context()); err != nil || len(outcomes) != 0 {
+		t.Fatal(outcomes, err)
 	}
 }
 
-// A transport that does not say when it connects may have sent what it says it did not.
-func TestCutIsUnknown(t *testing.T) {
+// An attempt that was connected may have arrived, whatever refuses the later ones.
+func TestConnectionLost(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if connection, err := l.Accept(); err == nil {
+			_ = l.Close()
+			_, _ = connection.Read(make([]byte, 1))
+			_ = connection.Close()
+		}
+	}()
+	c := newClient(t, nil, openFile(t, filepath.Join(t.TempDir(), "j")),
+		func(o *Options) { o.Base, o.Timeout, o.HTTP = "http://"+l.Addr().String(), 200*time.Millisecond, nil })
+	if _, err := c.Do(t.Context(), payment(0)); !errors.As(err, new(*UnknownError)) || errors.Is(err, ErrNotSent) {
+		t.Fatal(err)
+	}
+	if open, err := c.o.Journal.Open(t.Context()); err != nil || len(open) != 1 {
+		t.Fatal(open, err)
+	}
+}
+
+// net/http sends a request with an Idempotency-Key again if an idle connection turns out to be closed, and does not
+// tell. The first may have arrived, so a refusal of the second says nothing.
+func TestHiddenRetryOfTransport(t *testing.T) {
+	var requests atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch requests.Add(1) {
+		case 1: // leaves a connection that is idle
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, `{"id":"obj_0"}`)
+		case 2:
+			_, _ = io.ReadAll(r.Body)
+			panic(http.ErrAbortHandler)
+		default:
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, problem(401, "unauthenticated"))
+		}
+	}))
+	t.Cleanup(s.Close)
+	c := newClient(t, nil, openFile(t, filepath.Join(t.TempDir(), "j")), func(o *Options) { o.Base, o.HTTP = s.URL, nil })
+	order := Request{Intent: "other", Path: "/v1/other"}
+	if _, err := c.Do(t.Context(), order); err != nil {
+		t.Fatal(err)
+	}
+	order.Intent = "another"
+	if _, err := c.Do(t.Context(), order); !errors.As(err, new(*UnknownError)) {
+		t.Fatal(err)
+	}
+	if requests.Load() != 3 {
+		t.Fatalf("%d requests arrived, and not the one that net/http adds", requests.Load())
+	}
+}
+
+// A refusal for the time being is a refusal when the time is over, and leaves the request free to be changed.
+func TestLaterUntilTheDeadline(t *testing.T) {
+	s := &server{}
+	for range 1000 {
+		s.faults = append(s.faults, says(429, problem(429, "rate-limited")))
+	}
+	c := newClient(t, s, openFile(t, filepath.Join(t.TempDir(), "j")), func(o *Options) { o.Timeout = 50 * time.Millisecond })
+	if _, err := c.Do(t.Context(), payment(0)); !errors.As(err, new(*RefusedError)) {
+		t.Fatal(err)
+	}
+	if open, err := c.o.Journal.Open(t.Context()); err != nil || len(open) != 0 {
+		t.Fatal(open, err)
+	}
+}
+
+// A server that wants more time than there is ends the call at once, not at the deadline.
+func TestRetryAfterTheDeadline(t *testing.T) {
+	s := &server{faults: []fault{doesAndSays(503, problem(503, "internal"), "Retry-After", "3600")}}
+	c := newClient(t, s, openFile(t, filepath.Join(t.TempDir(), "j")))
+	began := time.Now()
+	var unknown *UnknownError
+	if _, err := c.Do(t.Context(), payment(0)); !errors.As(err, &unknown) || unknown.Response.Status != 503 || time.Since(began) > 3*time.Second {
+		t.Fatal(err, time.Since(began))
+	}
+}
+
+// A transport that reports no connections may have sent anything.
+func TestUntracedTransportIsUnknown(t *testing.T) {
 	s := &server{}
 	for range 1000 {
 		s.faults = append(s.faults, cutAfter)
@@ -222,17 +327,24 @@ func TestNewRefuses(t *testing.T) {
 		"NoJournal": {Base: "http://a"},
 		"NoBase":    {Journal: j},
 		"NoScheme":  {Base: "pay.example.com", Journal: j},
-		"OneKey":    {Base: "http://a", Journal: j, Header: http.Header{"Idempotency-Key": {"k"}}},
+		"Query":     {Base: "http://a/?b=c", Journal: j},
+		"OneKey":    {Base: "http://a", Journal: j, Header: http.Header{"idempotency-KEY": {"k"}}},
+		"NoJudge":   {Base: "http://a", Journal: j, Profile: &Profile{}},
 	} {
 		if _, err := New(o); err == nil {
 			t.Error(name)
 		}
 	}
 	c := newClient(t, &server{}, j)
-	for _, q := range []Request{{Path: "/v1/orders"}, {Intent: "a", Path: "v1/orders"}} {
+	for name, q := range map[string]Request{"NoIntent": {Path: "/v1/orders"}, "NoSlash": {Intent: "a", Path: "v1/orders"},
+		"Fragment": {Intent: "a", Path: "/v1/orders#1"}, "Escape": {Intent: "a", Path: "/%zz"}, "Method": {Intent: "a", Method: "P O", Path: "/"},
+		"NotUTF8": {Intent: "a\xff", Path: "/"}, "Zero": {Intent: "a\x00", Path: "/"}} {
 		if _, err := c.Do(t.Context(), q); !errors.Is(err, ErrNotSent) {
-			t.Error(err)
+			t.Error(name, err)
 		}
+	}
+	if open, err := j.Open(t.Context()); err != nil || len(open) != 0 {
+		t.Error(open, err)
 	}
 }
 

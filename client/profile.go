@@ -4,108 +4,131 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// Profile is what an API makes of an Idempotency-Key. [Payonce] is that of this project, [Draft] of any API that keeps
-// to the IETF's draft, [Stripe] of Stripe's.
+// Profile describes how an API treats an Idempotency-Key. [Payonce] is that of payonce, [Draft] that of any API that
+// follows the IETF's draft, [Stripe] that of Stripe. Copy one and change it for another API:
+//
+//	mine := client.Draft
+//	mine.KeyLifetime = time.Hour
 type Profile struct {
 	ContentType string // of requests that name none
 
-	// Quoted sends the key as the draft has it, in quotes. Few servers ask for it.
+	// Quoted sends the key in quotes, as the draft has it. Few servers want them.
 	Quoted bool
 
-	// Wait is sent as Prefer: wait, in seconds, with each request but the first. None if it is 0.
+	// Wait is sent with each retry as Prefer: wait, in whole seconds: the server may hold the request until it has an
+	// answer. Not sent if it is 0.
 	Wait time.Duration
 
-	// KeyLifetime is how long the server is known to keep a key. A request that is older is not sent again: it would
-	// be a new one. 0 where the server says 410 by itself.
+	// KeyLifetime is how long the server keeps a key at least, counted from Begin by this machine's clock. After that
+	// the request is not sent again, because the server would execute it again. 0 if the server refuses expired keys.
 	KeyLifetime time.Duration
 
-	// MarksReplays: an answer that is given again has Idempotent-Replayed: true.
+	// MarksReplays: the server sends Idempotent-Replayed: true with each response that it repeats. If it once said that
+	// a request was done, a later response without the header is a second execution, and a [BrokenPromiseError].
 	MarksReplays bool
 
-	// Judge says what an answer means.
+	// Judge tells what a response means. It must be set, and is called for whole responses only.
 	Judge func(*Response) Verdict
 
-	// Check says what in a successful answer belies the request, or "". It sees replays as well.
+	// Check compares a success, replayed or not, with the request. It returns what contradicts it, or "". It may be nil.
 	Check func(Request, *Response) string
 }
 
-// Verdict is what an answer means for the intent.
+// Verdict is what a response means for an intent.
 type Verdict int
 
 // The verdicts of [Profile.Judge].
 const (
-	Unclear  Verdict = iota // nothing is known, and the same key will not tell: a person must look
+	Unclear  Verdict = iota // retrying with the key will not tell whether it was done
 	Answered                // final
-	Again                   // send the same key again
-	Pending                 // it is being worked on: as Again
-	Caller                  // it waits for something of the caller's, such as 3-D Secure: the answer is given back as it is
-	Nothing                 // refused before anything was done
+	Again                   // it may have been done: retry
+	Later                   // nothing was done and nothing is held under the key, yet: retry
+	Pending                 // it is in progress: retry
+	Caller                  // it waits for the caller, such as for 3-D Secure: return the response as it is
+	Nothing                 // refused, nothing was done and nothing is held under the key
 	Mismatch                // the key was used for another request
-	Expired                 // done once; the answer is no longer kept
+	Expired                 // it was done, and the response is deleted
 )
 
-// Payonce is the profile of payonce. Its problem pages, /problems/…, say what each answer asks of a client.
+func (v Verdict) String() string {
+	names := []string{"Unclear", "Answered", "Again", "Later", "Pending", "Caller", "Nothing", "Mismatch", "Expired"}
+	if v < 0 || int(v) >= len(names) {
+		return "Verdict(" + strconv.Itoa(int(v)) + ")"
+	}
+	return names[v]
+}
+
+// Payonce is the profile of payonce: its problem documents say what a client should do (code, retryable).
 var Payonce = Profile{
 	ContentType:  "application/json",
 	Wait:         10 * time.Second,
 	MarksReplays: true,
-	Judge: func(r *Response) Verdict {
-		var body struct {
-			Status    string `json:"status"`
-			Code      string `json:"code"`
-			Retryable bool   `json:"retryable"`
-		}
-		isJSON := json.Unmarshal(r.Body, &body) == nil
-		switch {
-		case r.Status/100 == 3:
-			return Unclear // the base is another's, or has moved
-		case !isJSON && r.Status != http.StatusNoContent:
-			return Again // a proxy's page, or half an answer
-		case r.Status == http.StatusAccepted && body.Status == "requires_action":
-			return Caller
-		case r.Status == http.StatusAccepted:
-			return Pending
-		case r.Status/100 == 2:
-			return Answered
-		case body.Code == "idempotency-key-mismatch":
-			return Mismatch
-		case body.Code == "idempotency-key-expired":
-			return Expired
-		case r.Status >= 500, r.Status == http.StatusTooManyRequests, body.Retryable:
-			return Again
-		case r.Status == http.StatusPaymentRequired, r.Status == http.StatusConflict:
-			return Answered
-		case body.Code != "":
-			return Nothing
-		}
-		return Again
-	},
-	Check: checkPayonce,
+	Judge:        judgePayonce,
+	Check:        checkPayonce,
 }
 
-// echoes are members of an answer that must be as they were sent.
+func judgePayonce(r *Response) Verdict {
+	var body struct {
+		Status    any    `json:"status"` // of an object a word, of a problem a number
+		Code      string `json:"code"`
+		Retryable bool   `json:"retryable"`
+	}
+	ours := json.Unmarshal(r.Body, &body) == nil
+	problem := ours && body.Code != ""
+	switch {
+	case r.Status/100 == 3:
+		return Unclear // the API does not redirect: the base is wrong
+	case !ours || r.Status >= 400 && !problem:
+		return Again // a page of a proxy
+	case r.Status == http.StatusAccepted && body.Status == "requires_action":
+		return Caller
+	case r.Status == http.StatusAccepted:
+		return Pending
+	case r.Status/100 == 2:
+		return Answered
+	case body.Code == "idempotency-key-mismatch":
+		return Mismatch
+	case body.Code == "idempotency-key-expired":
+		return Expired
+	// Sent before a key is claimed, so if it is the first response the key is still unused.
+	case body.Code == "payment-in-progress", body.Code == "rate-limited", body.Code == "unavailable":
+		return Later
+	case body.Retryable, r.Status >= 500, r.Status == http.StatusTooManyRequests:
+		return Again
+	case r.Status == http.StatusPaymentRequired, r.Status == http.StatusConflict:
+		return Answered // and stored
+	case r.Status/100 == 4:
+		return Nothing
+	}
+	return Unclear
+}
+
+// echoes are the members of an object that must be as they were sent.
 var echoes = []struct {
 	path    *regexp.Regexp
 	members []string
-	object  string // the member that holds the id in the path
+	id      string // the member that must be the id in the path
 }{
 	{regexp.MustCompile(`^/v1/orders$`), []string{"currency", "customer_reference"}, ""},
 	{regexp.MustCompile(`^/v1/payments$`), []string{"order_id", "payment_method", "capture"}, ""},
 	{regexp.MustCompile(`^/v1/payments/([^/]+)/refunds$`), []string{"amount", "reason"}, "payment_id"},
 	{regexp.MustCompile(`^/v1/(?:orders|payments)/([^/]+)/(?:cancel|capture)$`), nil, "id"},
-	{regexp.MustCompile(`^/v1/webhook-endpoints$`), []string{"url"}, ""},
 }
 
 func checkPayonce(q Request, r *Response) string {
 	path, _, _ := strings.Cut(q.Path, "?")
-	var sent, got map[string]any
-	_ = json.Unmarshal(q.Body, &sent)
-	if json.Unmarshal(r.Body, &got) != nil {
+	sent, _ := parse(q.Body)
+	got, _ := parse(r.Body)
+	request, _ := sent.(map[string]any)
+	object, ok := got.(map[string]any)
+	if !ok {
 		return ""
 	}
 	for _, e := range echoes {
@@ -113,83 +136,98 @@ func checkPayonce(q Request, r *Response) string {
 		if match == nil {
 			continue
 		}
-		if e.object != "" && got[e.object] != match[1] {
-			return fmt.Sprintf("the answer's %s is %v, and the request was about %s", e.object, got[e.object], match[1])
+		if e.id != "" && object[e.id] != match[1] {
+			return fmt.Sprintf("the response's %s is %v, and the request was for %s", e.id, object[e.id], match[1])
 		}
 		for _, name := range e.members {
-			if want := sent[name]; want != nil && got[name] != want {
-				return fmt.Sprintf("the answer's %s is %v, and %v was sent", name, got[name], want)
+			if want := request[name]; want != nil && !reflect.DeepEqual(object[name], want) {
+				return fmt.Sprintf("the response's %s is %v, and the request's %v", name, object[name], want)
 			}
 		}
 	}
 	return ""
 }
 
-// Draft is the profile of an API of which nothing is known but that it keeps to
-// https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/. It says that a key in flight is a 409
-// and one of another request a 422, and leaves to the server what it does after an error: a 5xx may be what it will
-// say for ever.
+// Draft is the profile of an API of which nothing is known but that it follows
+// https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/: a key in progress is a 409, and one of
+// another request a 422. What the server does after a 5xx the draft leaves open, so it is retried and never believed to
+// mean that nothing was done. Set KeyLifetime to what the server documents.
 var Draft = Profile{
 	ContentType: "application/json",
-	KeyLifetime: 24 * time.Hour,
-	Judge: func(r *Response) Verdict {
-		switch {
-		case r.Status == http.StatusAccepted:
-			return Pending
-		case r.Status/100 == 2:
-			return Answered
-		case r.Status == http.StatusUnprocessableEntity:
-			return Mismatch
-		case r.Status == http.StatusGone:
-			return Expired
-		case r.Status >= 500, r.Status == http.StatusConflict, r.Status == http.StatusTooManyRequests, r.Status == http.StatusRequestTimeout,
-			r.Status == http.StatusTooEarly:
-			return Again
-		case r.Status == http.StatusPaymentRequired:
-			return Answered
-		case r.Status/100 == 4:
-			return Nothing
-		}
-		return Unclear
-	},
+	KeyLifetime: 23 * time.Hour,
+	Judge:       judgeDraft,
 }
 
-// Stripe is the profile of Stripe's API (https://docs.stripe.com/api/idempotent_requests): bodies are forms, a key is
-// kept for at least 24 hours, and a 500 is an answer like any other, repeated under its key, from which nothing
-// follows.
+func judgeDraft(r *Response) Verdict {
+	switch r.Status {
+	case http.StatusAccepted:
+		return Pending
+	case http.StatusUnprocessableEntity:
+		return Mismatch
+	case http.StatusGone:
+		return Expired
+	case http.StatusPaymentRequired:
+		return Answered
+	case http.StatusTooManyRequests:
+		return Later
+	case http.StatusConflict, http.StatusRequestTimeout, http.StatusTooEarly:
+		return Again
+	}
+	switch r.Status / 100 {
+	case 2:
+		return Answered
+	case 4:
+		return Nothing
+	case 5:
+		return Again
+	}
+	return Unclear
+}
+
+// Stripe is the profile of Stripe's API v1 (https://docs.stripe.com/api/idempotent_requests): bodies are forms, and keys
+// are kept for at least 24 hours. A 500 is stored and repeated like any other response, and says neither that the
+// request was executed nor that it was not: the first is retried, its replay is an [UnknownError]. Then read the
+// object, or its events; a request under another name may charge twice.
 var Stripe = Profile{
 	ContentType:  "application/x-www-form-urlencoded",
 	KeyLifetime:  23 * time.Hour,
 	MarksReplays: true,
-	Judge: func(r *Response) Verdict {
-		var body struct {
-			Error struct {
-				Type string `json:"type"`
-				Code string `json:"code"`
-			} `json:"error"`
-		}
-		_ = json.Unmarshal(r.Body, &body)
-		replayed := r.Header.Get("Idempotent-Replayed") == "true"
-		switch {
-		case r.Status/100 == 2 && !json.Valid(r.Body):
-			return Again
-		case r.Status/100 == 2:
-			return Answered
-		case r.Status == http.StatusTooManyRequests, r.Status == http.StatusConflict:
-			return Again
-		case body.Error.Type == "idempotency_error":
-			return Mismatch
-		case r.Status >= 500 && replayed:
-			return Unclear
-		case r.Status >= 500:
-			return Again
-		case r.Status == http.StatusPaymentRequired:
-			return Answered
-		case r.Status/100 == 4 && replayed:
-			return Answered // it had begun
-		case r.Status/100 == 4:
-			return Nothing
-		}
+	Judge:        judgeStripe,
+}
+
+func judgeStripe(r *Response) Verdict {
+	var body struct {
+		Error *struct {
+			Type string `json:"type"`
+		} `json:"error"`
+	}
+	isJSON := json.Unmarshal(r.Body, &body) == nil
+	replayed := r.Header.Get("Idempotent-Replayed") == "true"
+	advice := r.Header.Get("Stripe-Should-Retry")
+	switch {
+	case r.Status/100 == 2 && isJSON:
+		return Answered
+	case r.Status/100 != 2 && r.Status < 400:
 		return Unclear
-	},
+	case !isJSON || body.Error == nil:
+		return Again // not from the API: a proxy, an edge
+	case r.Status == http.StatusConflict: // before the type, which fakes of Stripe get wrong
+		return Again
+	case body.Error.Type == "idempotency_error":
+		return Mismatch
+	case r.Status == http.StatusTooManyRequests:
+		return Later
+	case r.Status == http.StatusPaymentRequired:
+		return Answered
+	case advice == "true" && !replayed:
+		return Again
+	case r.Status >= 500 || r.Status == http.StatusFailedDependency: // which has been executed in part
+		if replayed || advice == "false" {
+			return Unclear
+		}
+		return Again
+	case replayed:
+		return Answered // a 4xx after execution had begun, which is stored
+	}
+	return Nothing
 }

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	firstWait   = 200 * time.Millisecond
-	longestWait = 10 * time.Second
+	firstWait   = 200 * time.Millisecond // before the first retry, at most
+	longestWait = 10 * time.Second       // before any
 
-	budgetMax = 100 // retries at once, before they slow down
-	perCall   = 0.2 // retries that each call of Do adds
+	budgetMax = 100 // retries before all of them wait longestWait
+	perCall   = 0.2 // retries that each call of Do gives back
 )
 
-// budget slows retries down once they are many beside the calls: clients that all retry keep a server that is slow
-// from ever recovering (https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/).
+// budget slows retries down once there are many for each call: clients that all retry keep a slow server from ever
+// recovering (https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/).
 type budget struct {
 	mu    sync.Mutex
 	spent float64
@@ -41,21 +41,22 @@ func (b *budget) take() bool {
 	return true
 }
 
-// wait is the time until the next attempt: a random part of one that doubles, and what the server asks for besides.
-func (b *budget) wait(attempt int, res *Response, now time.Time) time.Duration {
+// wait is the time until the next attempt, n being the number of this one, from 0: a random part of a time that doubles
+// from firstWait to longestWait (full jitter); after Retry-After, what the server wants and a random part on top.
+func (b *budget) wait(n int, res *Response, now time.Time) time.Duration {
 	most := longestWait
 	if b.take() {
-		most = min(longestWait, firstWait<<min(attempt, 10))
+		most = min(longestWait, firstWait<<min(n, 10))
 	}
 	if b.scale > 0 {
 		most = max(20, time.Duration(float64(most)*b.scale))
 	}
-	wait := most/20 + rand.N(most)
+	wait := most/20 + rand.N(most-most/20)
 	if res == nil {
 		return wait
 	}
 	if asked := retryAfter(res.Header, now); asked > 0 {
-		return asked + rand.N(max(wait/4, 1)) // so that those who were refused together do not come back together
+		return asked + wait/4 // or those that were refused together come back together
 	}
 	return wait
 }
@@ -72,7 +73,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// sleep returns false at once if the context would end before.
+// sleep returns false at once if the context ends before d is over.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return false
@@ -87,7 +88,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// turns has the calls for one intent take their turns.
+// turns lets the calls for one intent run one after another.
 type turns struct {
 	mu   sync.Mutex
 	busy map[string]*turn
@@ -98,6 +99,7 @@ type turn struct {
 	callers int
 }
 
+// take waits for the calls before, and returns what ends this one's turn.
 func (t *turns) take(ctx context.Context, intent string) (done func(), err error) {
 	t.mu.Lock()
 	if t.busy == nil {

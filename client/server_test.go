@@ -60,7 +60,7 @@ func (s *server) execute(q *http.Request, body string) *http.Response {
 	key := q.Header.Get("Idempotency-Key")
 	if before, ok := s.stored[key]; ok {
 		if before.body != body {
-			return answer(422, `{"code":"idempotency-key-mismatch"}`)
+			return answer(422, problem(422, "idempotency-key-mismatch"))
 		}
 		res := answer(before.answer.StatusCode, before.bytes)
 		res.Header.Set("Idempotent-Replayed", "true")
@@ -81,6 +81,14 @@ func answer(status int, body string, headers ...string) *http.Response {
 		res.Header.Set(headers[i], headers[i+1])
 	}
 	return res
+}
+
+// problem is a problem document as payonce sends it.
+func problem(status int, code string) string {
+	retryable := code == "idempotency-key-in-flight" || code == "payment-in-progress" || code == "rate-limited" ||
+		code == "unavailable" || code == "internal"
+	return fmt.Sprintf(`{"type":"/problems/%s","title":"…","status":%d,"code":%q,"retryable":%t,"request_id":"req_1"}`,
+		code, status, code, retryable)
 }
 
 // The faults.
