@@ -4,71 +4,120 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
 
-// Wherever a journal is cut, the same intents find the same keys, or the journal says that it is none.
-func TestJournalCutAtEveryByte(t *testing.T) {
-	const intents = 3
+// realJournal is what a client leaves that is killed three times among its intents, and the server it has talked to.
+func realJournal(t *testing.T, intents int) ([]byte, *server) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "j")
-	s := &server{faults: []fault{says(400, problem(400, "invalid-request")), cutAfter, doesAndSays(503, "{}"), cutInBody}}
-	run := func(j *File) error {
-		c := newClient(t, s, j)
-		for i := range intents {
-			res, err := c.Do(t.Context(), payment(i))
-			if errors.As(err, new(*RefusedError)) {
-				res, err = c.Do(t.Context(), payment(i))
-			}
-			if err != nil || !res.OK() {
-				return fmt.Errorf("intent %d: %v, %w", i, res, err)
-			}
-		}
-		return nil
+	s := &server{}
+	ends := []fault{says(400, problem(400, "invalid-request")), kill(cutBefore), cutAfter, kill(cutAfter), doesAndSays(503, "{}"), cutInBody, kill(cutInBody)}
+	for i := range intents {
+		s.mu = sync.Mutex{} // which a kill has left locked
+		s.faults = ends[i%len(ends) : i%len(ends)+1]
+		j := openFile(t, path)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = newClient(t, s, j).Do(t.Context(), payment(i))
+		}()
+		_ = j.file.Close()
 	}
-	j := openFile(t, path)
-	if err := run(j); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s.mu, s.faults = sync.Mutex{}, nil
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return whole, s
+}
+
+// copy is a server that has done the same, or only what the journal knows to be done.
+func (s *server) copy(j *File, all bool) *server {
+	c := &server{stored: map[string]stored{}, done: map[string]int{}}
+	for key, entry := range s.stored {
+		if all || slices.ContainsFunc(slices.Collect(maps.Values(j.records)), func(r Record) bool { return r.Key == key && (r.State == Final || r.Seen.Done) }) {
+			c.stored[key], c.done[entry.body] = entry, s.done[entry.body]
+		}
+	}
+	return c
+}
+
+// resumeAndRepeat is a process that starts on a journal: it resumes, and then its caller does all intents once more.
+func resumeAndRepeat(t *testing.T, s *server, j *File, intents int) error {
+	t.Helper()
+	c := newClient(t, s, j)
+	outcomes, err := c.Resume(t.Context())
+	if err != nil {
+		return err
+	}
+	for _, o := range outcomes {
+		if o.Err != nil || !o.Response.OK() {
+			return fmt.Errorf("resumed %q: %v, %w", o.Intent, o.Response, o.Err)
+		}
+	}
+	for i := range intents {
+		res, err := c.Do(t.Context(), payment(i))
+		if err != nil || !res.OK() {
+			return fmt.Errorf("intent %d: %v, %w", i, res, err)
+		}
+	}
+	return nil
+}
+
+// Wherever a journal is cut after its first line, each intent is executed once: by a server that has executed all
+// of them before, and by one that has executed those only that what is left knows to be done. A journal that is cut in its first line is refused.
+func TestJournalCutAtEveryByte(t *testing.T) {
+	const intents = 8
+	whole, before := realJournal(t, intents)
 	head := bytes.IndexByte(whole, '\n') + 1
-	for n := range len(whole) + 1 {
-		cut := filepath.Join(t.TempDir(), "cut")
-		if err := os.WriteFile(cut, whole[:n], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		j, err := OpenFile(cut)
-		if n < head {
-			if !errors.Is(err, ErrJournalForeign) {
-				t.Fatalf("cut to %d bytes it was opened: %v", n, err)
+	if before.requests < intents || bytes.Count(whole, []byte(`"state":"sent"`)) < intents || !bytes.Contains(whole, []byte(`"final"`)) ||
+		!bytes.Contains(whole, []byte(`"refused"`)) {
+		t.Fatalf("the journal is not what it should be:\n%s", whole)
+	}
+	const parts = 16 // at the same time, because each waits for the disk
+	for part := range parts {
+		t.Run(fmt.Sprint(part), func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "cut")
+			for n := part; n <= len(whole); n += parts {
+				if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
+					t.Fatal(err)
+				}
+				j, err := OpenFile(path)
+				if n < head {
+					if !errors.Is(err, ErrJournalForeign) {
+						t.Fatalf("cut to %d bytes it was opened: %v", n, err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("cut to %d bytes: %v", n, err)
+				}
+				s := before.copy(j, n%2 == 0)
+				s.faults = []fault{cutAfter, cutInBody}
+				if err := errors.Join(resumeAndRepeat(t, s, j, intents), j.Close()); err != nil {
+					t.Fatalf("cut to %d bytes: %v", n, err)
+				}
+				s.once(t, intents)
+				if n%64 != 0 {
+					continue
+				}
+				requests := s.requests
+				if j, err = OpenFile(path); err != nil {
+					t.Fatalf("cut to %d bytes, resumed and opened again: %v", n, err)
+				}
+				if err := errors.Join(resumeAndRepeat(t, s, j, intents), j.Close()); err != nil || s.requests != requests {
+					t.Fatalf("cut to %d bytes, resumed and opened again: %v, %d requests", n, err, s.requests-requests)
+				}
 			}
-			continue
-		}
-		if err != nil {
-			t.Fatalf("cut to %d bytes: %v", n, err)
-		}
-		if _, err := newClient(t, s, j).Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(run(j), j.Close()); err != nil {
-			t.Fatalf("cut to %d bytes: %v", n, err)
-		}
-		s.once(t, intents)
-		again := openFile(t, cut)
-		if err := run(again); err != nil {
-			t.Fatalf("cut to %d bytes, mended and read again: %v", n, err)
-		}
-		_ = again.Close()
+		})
 	}
 }
 
