@@ -212,6 +212,28 @@ func (c *Client) Resume(ctx context.Context) ([]Outcome, error) {
 	return outcomes, nil
 }
 
+// Settle ends an intent whose outcome the caller has found elsewhere: by reading the object, or by the server's record of
+// the key. Do returns the response from then on and sends nothing. It is for an [UnknownError], [MismatchError] or
+// [ExpiredError] that stays; an intent that is not open, or not known, is an error.
+func (c *Client) Settle(ctx context.Context, intent string, outcome Response) error {
+	done, err := c.turns.take(ctx, intent)
+	if err != nil {
+		return err
+	}
+	defer done()
+	open, err := c.o.Journal.Open(ctx)
+	if err != nil {
+		return fmt.Errorf("read the open intents: %w", err)
+	}
+	for _, r := range open {
+		if r.Intent == intent {
+			r.State, r.Response = Final, outcome.kept()
+			return c.note(ctx, r)
+		}
+	}
+	return fmt.Errorf("%q is not an open intent", intent)
+}
+
 // send sends a request until the response is final. earlier: an attempt before this call may have reached the server.
 func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)

@@ -40,6 +40,7 @@ func TestDo(t *testing.T) {
 		"InternalAfter":    {faults: []fault{doesAndSays(500, problem(500, "internal"))}, status: 201, final: true, made: 1, requests: 2},
 		"ProxyPages":       {faults: []fault{doesAndSays(502, `<html>`), says(200, `<html>`), says(404, `<html>`), says(401, `{}`)}, status: 201, final: true, made: 1, requests: 5},
 		"ProxyPageFirst":   {faults: []fault{says(200, `<html>`), says(200, `<html`, html...)}, status: 201, final: true, made: 1, requests: 3},
+		"ProxyPageCut":     {faults: []fault{cutPage}, status: 201, final: true, made: 1, requests: 2},
 		"InFlight":         {faults: []fault{doesAndSays(409, problem(409, "idempotency-key-in-flight")), says(409, problem(409, "idempotency-key-in-flight"))}, status: 201, final: true, made: 1, requests: 3},
 		"OtherPayment":     {faults: []fault{says(409, problem(409, "payment-in-progress"))}, status: 201, final: true, made: 1, requests: 2},
 		"RateLimited":      {faults: []fault{says(429, problem(429, "rate-limited"))}, status: 201, final: true, made: 1, requests: 2},
@@ -271,6 +272,54 @@ func TestUntracedTransportIsUnknown(t *testing.T) {
 		t.Fatal(res, err)
 	}
 	s.once(t, 1)
+}
+
+// A server that refuses now what it may have executed before leaves an intent unknown, until the caller says what it was.
+func TestSettle(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	s := &server{faults: []fault{cutBefore}}
+	for range 100 {
+		s.faults = append(s.faults, says(400, problem(400, "invalid-request")))
+	}
+	j := openFile(t, path)
+	c := newClient(t, s, j)
+	var unknown *UnknownError
+	for range 2 {
+		if _, err := c.Do(t.Context(), payment(0)); !errors.As(err, &unknown) || unknown.Response.Status != 400 {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Settle(t.Context(), unknown.Intent, *unknown.Response); err != nil {
+		t.Fatal(err)
+	}
+	requests := s.requests
+	_ = j.Close()
+	c = newClient(t, s, openFile(t, path))
+	if outcomes, err := c.Resume(t.Context()); err != nil || len(outcomes) != 0 {
+		t.Fatal(outcomes, err)
+	}
+	if res, err := c.Do(t.Context(), payment(0)); err != nil || res.OK() || !res.Final || res.Status != 400 || s.requests != requests {
+		t.Fatal(res, err)
+	}
+	for _, intent := range []string{unknown.Intent, "another"} {
+		if err := c.Settle(t.Context(), intent, *unknown.Response); err == nil {
+			t.Fatal("what is not open was settled")
+		}
+	}
+}
+
+// Two journals never give two intents one key, nor one intent two keys.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	if a, b := keyFor("A", "x"), keyFor("A", "x"); a != b || len(a) != 36 {
+		t.Fatal(a, b)
+	}
+	if got := keyFor("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "order 17, payment 1"); got != "pk1-bsam526oo50dn2mn69taoetfn0dlveit" {
+		t.Errorf("%s: another key for the same intent is another charge", got)
+	}
+	if keyFor("A", "x") == keyFor("B", "x") || keyFor("A", "x") == keyFor("A", "y") {
+		t.Fatal("two things have one key")
+	}
 }
 
 func TestConcurrentCallsOfOneIntent(t *testing.T) {

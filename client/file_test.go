@@ -179,7 +179,7 @@ func TestOpenFileRefuses(t *testing.T) {
 		return path
 	}
 	for name, text := range map[string]string{"Empty": "", "Log": "hello\nworld\n", "Later": "payonce-journal 2 ABCDEFGHIJKLMNOPQRSTUVWXYZ\n",
-		"ShortId": fileHead + "A\n", "Torn": fileHead + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
+		"ShortId": fileHead + "A\n", "Digits": fileHead + "ABCDEFGHIJKLMNOPQRSTUVWXY1\n", "Lower": fileHead + "abcdefghijklmnopqrstuvwxyz\n", "Torn": fileHead + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
 		path := write(name, text)
 		if _, err := OpenFile(path); !errors.Is(err, ErrJournalForeign) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", name, err)
@@ -262,6 +262,9 @@ func TestJournalCannotBeWritten(t *testing.T) {
 			if errors.Is(err, ErrNotSent) && errors.Is(err, ErrJournalFailed) {
 				if s.requests != i-1 {
 					t.Fatal("it was sent")
+				}
+				if info, err := j.file.Stat(); err != nil || info.Size() != j.size {
+					t.Fatal("a part of a record was left: ", info.Size(), j.size, err)
 				}
 				t.Log("it is full: ", err)
 				return
@@ -350,6 +353,36 @@ func TestBeginIsSynced(t *testing.T) {
 	open, err := j.Open(t.Context())
 	if err != nil || len(open) != 50 {
 		t.Fatal(len(open), err)
+	}
+}
+
+// A record that is returned by Begin is on the disk, even if it was another goroutine that has just written it.
+func TestBeginSyncsWhatItReturns(t *testing.T) {
+	j := openFile(t, filepath.Join(t.TempDir(), "j"))
+	r := Record{Intent: "a", State: Sent}
+	if err := j.Note(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := j.Begin(t.Context(), r); err != nil || stored == nil || j.synced != j.size {
+		t.Fatal(stored, err, j.synced, j.size)
+	}
+}
+
+// The end of a record that a crash has left is cut off, and does not stay behind the records that follow.
+func TestTornEndIsCutOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	j := openFile(t, path)
+	if _, err := j.Begin(t.Context(), Record{Intent: "a", State: Sent}); err != nil {
+		t.Fatal(err)
+	}
+	_ = j.Close()
+	whole, _ := os.ReadFile(path)
+	if err := os.WriteFile(path, append(bytes.Clone(whole), strings.Repeat("x", 1000)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j = openFile(t, path)
+	if left, _ := os.ReadFile(path); !bytes.Equal(left, whole) || len(j.records) != 1 {
+		t.Fatalf("%q", left)
 	}
 }
 

@@ -122,6 +122,13 @@ func cutInBody(_ *http.Request, execute func() *http.Response) (*http.Response, 
 	return res, nil
 }
 
+// cutPage is the page of a proxy, of which the end is lost.
+func cutPage(*http.Request, func() *http.Response) (*http.Response, error) {
+	res := answer(200, "", "Content-Type", "text/html; charset=utf-8")
+	res.Body = io.NopCloser(io.MultiReader(bytes.NewBufferString(`<html`), failing{}))
+	return res, nil
+}
+
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errCut }
