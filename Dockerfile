@@ -55,6 +55,7 @@ ENTRYPOINT ["/usr/local/bin/demo"]
 # Chaos and the load test are programs of the module proof, which needs the service's source beside it.
 FROM programs AS proof
 ARG GOPROXY=https://proxy.golang.org,direct
+COPY client client
 COPY proof/go.mod proof/go.sum proof/
 RUN cd proof && go mod download
 COPY loadtest loadtest

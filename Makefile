@@ -15,6 +15,9 @@ test: ## test the service, on the PostgreSQL this machine has
 simulator: ## test the simulator of Stripe, a module of its own
 	go test -C stripesim ./...
 
+client: ## test the client library, a module of its own
+	go test -C client ./...
+
 # part: proof {
 proof: ## test the module proof: chaos, mutants, museum, bench, browser and document tests
 	go test -C proof ./...

@@ -4,11 +4,13 @@ go 1.26.0
 
 replace (
 	example.com/payonce => ../
+	example.com/payonce/client => ../client
 	example.com/payonce/stripesim => ../stripesim
 )
 
 require (
 	example.com/payonce v0.0.0-00010101000000-000000000000
+	example.com/payonce/client v0.0.0-00010101000000-000000000000
 	example.com/payonce/stripesim v0.0.0-00010101000000-000000000000
 )
 

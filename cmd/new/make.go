@@ -233,7 +233,7 @@ func (s starter) generate(ctx context.Context, from string) error {
 }
 
 func (s starter) tidy(ctx context.Context) error {
-	modules := []string{".", "stripesim"}
+	modules := []string{".", "stripesim", "client"}
 	if s.parts["proof"] {
 		modules = append(modules, "proof")
 	}

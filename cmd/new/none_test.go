@@ -293,7 +293,7 @@ func compiled(t *testing.T, with string) (dir string) {
 	compiling.Lock()
 	defer compiling.Unlock()
 	dir = made(t, with)
-	modules := []string{".", "stripesim"}
+	modules := []string{".", "stripesim", "client"}
 	if with == "all" {
 		modules = append(modules, "proof")
 	}
@@ -347,5 +347,7 @@ func TestNonePassesItsTests(t *testing.T) {
 	dir := compiled(t, "none")
 	inShop(t, dir, "go", "test", "-count=1", "-vet=off", "-p=4", "-parallel=2", "-skip=^TestCrashMatrix$|Swallow",
 		"./internal/payments", "./...") // what takes longest is begun first
-	inShop(t, filepath.Join(dir, "stripesim"), "go", "test", "-count=1", "-vet=off", "./...")
+	for _, module := range []string{"stripesim", "client"} {
+		inShop(t, filepath.Join(dir, module), "go", "test", "-count=1", "-vet=off", "./...")
+	}
 }

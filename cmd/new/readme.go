@@ -63,6 +63,7 @@ DOCS; the settings are in .env.example.
 | internal/idempotency, outbox, inbox | idempotency keys, events sent and received; independent of payments |
 | internal/http | the API |
 | db | migrations, queries, and the Go that sqlc generates (make generate) |
+| client | a client in Go for the programs that call the service, a module of its own: it keeps each key in a journal |
 | testkit, stripesim | what the tests use; the simulator of Stripe is a module of its own (go test -C stripesim ./...) |
 
 docs/add-an-operation.md adds a request that charges a card. docs/operations.md is the runbook that the alerts refer to.

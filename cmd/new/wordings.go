@@ -300,14 +300,14 @@ var wordings = map[string][]wording{
 		},
 		{
 			".ci/run",
-			", and the simulator; then proof, where a real\n" +
+			", the simulator and the client; then proof, where a real\n" +
 				"# Prometheus watches the service break (TestObserve), which waits most of its time.\n",
-			", and the simulator.\n",
+			", the simulator and the client.\n",
 		},
 		{
 			".golangci.yml",
-			"in the modules stripesim and proof too",
-			"in the module stripesim too",
+			"in the modules stripesim, client and proof too",
+			"in the modules stripesim and client too",
 		},
 		{
 			".golangci.yml",

@@ -40,6 +40,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
 	"go test -C stripesim ./...":                       {"test", "go_test -C stripesim -count=1 ./...\n"},
+	"go test -C client ./...":                          {"test", "go_test -C client -count=1 ./...\n"},
 	"go test -C proof ./...": {"test",
 		"go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
 	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./internal/payments ./... "},
@@ -141,6 +142,7 @@ var inTest = map[string]struct{ dir, test string }{
 var startsCI = []string{
 	".ci/run",
 	`CHAOS_SEEDS="7 11 13" DURATION=10m .ci/run long_chaos`,
+	"DURATION=10m .ci/run client_chaos",
 	".ci/run long_attack",
 	".ci/run all_mutants",
 	"DEPTH=24 .ci/run protocol",

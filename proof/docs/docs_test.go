@@ -130,7 +130,7 @@ var (
 	role     = regexp.MustCompile(`^payonce_(owner|service|audit)$`)
 	metric   = regexp.MustCompile(`^payonce_[a-z_]+[a-z]$`)
 	file     = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)*\.(go|sql|md|ya?ml|json|html|css|js|conf|mod)$`)
-	folder   = regexp.MustCompile(`^(\./)?(cmd|db|deploy|docs|internal|loadtest|proof|stripesim|testkit|tools)` +
+	folder   = regexp.MustCompile(`^(\./)?(client|cmd|db|deploy|docs|internal|loadtest|proof|stripesim|testkit|tools)` +
 		`(/[\w.-]+)*/?$`)
 	snakeCase  = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)+$`)
 	upperCase  = regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)+$`)

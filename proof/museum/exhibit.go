@@ -21,10 +21,13 @@ type exhibit struct {
 
 // shop is what an exhibit builds. It has what its scenario asks for.
 type shop struct {
-	Order  func(tenant string, amount int) string      // places an order; nil: the harness makes up a name
-	Pay    func(ctx context.Context, r request) answer // POST /v1/payments
-	Tidy   func(ctx context.Context)                   // what it does unasked, once a minute
-	Change func(ctx context.Context, id string,
+	Order func(tenant string, amount int) string      // places an order; nil: the harness makes up a name
+	Pay   func(ctx context.Context, r request) answer // POST /v1/payments
+	Tidy  func(ctx context.Context)                   // what it does unasked, once a minute
+	Buy   func(ctx context.Context, r request) answer // a client of an API, which pays the order
+	// Restart is what a restart of that client's process does to what it remembers.
+	Restart func()
+	Change  func(ctx context.Context, id string,
 		// changes an object and tells the broker, sooner or later; meanwhile is the moment before the COMMIT
 		meanwhile func())
 	Relay   func(ctx context.Context) // one round of its relay
@@ -52,6 +55,7 @@ var rooms = []room{
 	}},
 	{"Events out", []exhibit{publishAfterCommit, publishBeforeCommit, relaySkipLocked, relayByCursor, versionByMax}},
 	{"Events in", []exhibit{ackFirst, dedupeInMemory, dedupeByPayment, bookThenNote, noteThenBook}},
+	{"The client", []exhibit{keyMadeAgain, retryUnderNewKey, secondRetryLayer}},
 }
 
 // finding is what a visit measured.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -117,8 +118,13 @@ func (m *museum) play(ctx context.Context, at *place, e exhibit, open func(*side
 			err = fmt.Errorf("the scenario went wrong: %v", bug)
 		}
 	}()
+	dir, err := os.MkdirTemp("", "museum-")
+	if err != nil {
+		return t, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	exec(ctx, admin, at.empty)
-	s := &side{DB: pool.Raw(), pool: pool, provider: newProvider(), broker: newBroker(), ctx: ctx, admin: admin,
+	s := &side{DB: pool.Raw(), pool: pool, dir: dir, provider: newProvider(), broker: newBroker(), ctx: ctx, admin: admin,
 		crowd: m.crowd, open: open}
 	s.restart()
 	e.scenario(s)

@@ -67,9 +67,11 @@ func payonce(s *side) shop {
 	completer := idempotency.NewCompleter(keys, operations, within)
 	reaper := idempotency.NewReaper(keys, retention, 0)
 	consumer := inbox.NewConsumer(pool, "museum", booking(s), nil)
+	buyer := newBuyer(s, api)
 	return shop{
 		Order: api.order,
 		Pay:   api.pay,
+		Buy:   buyer.buy, Restart: buyer.start,
 		Tidy: func(ctx context.Context) {
 			_, err := completer.RunOnce(ctx)
 			must(err)
@@ -161,8 +163,7 @@ func (c *client) order(tenant string, amount int) string {
 }
 
 func (c *client) pay(ctx context.Context, r request) answer {
-	return c.post(ctx, r.Tenant, "/v1/payments", r.Key,
-		fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, r.Order))
+	return c.post(ctx, r.Tenant, "/v1/payments", r.Key, paymentOf(r))
 }
 
 // publisher is the scenario's broker, as the relay sees it.

@@ -196,6 +196,43 @@ func twoDaysLater(s *side) {
 	s.everyone(s.insist)
 }
 
+// ---- clients -----------------------------------------------------------------
+
+// clientKilled: the provider charges, and the client's process is killed while it waits. It is started again, and two
+// minutes later it does what it has not done.
+func clientKilled(s *side) {
+	s.enter()
+	s.everyone(func(r request) {
+		s.provider.next(r.Order, killAfter)
+		s.buy(r)
+	})
+	s.shop.Restart()
+	s.timePasses(2 * time.Minute)
+	s.everyone(func(r request) { insistBy(s.buy, r) })
+}
+
+// clientLosesAnswer: the provider charges, and its answer gets lost. The client does what it does about that.
+func clientLosesAnswer(s *side) {
+	s.enter()
+	s.everyone(func(r request) {
+		s.provider.next(r.Order, loseTheAnswer)
+		insistBy(s.buy, r)
+	})
+}
+
+// jobDeliveredAgain: the provider is slow. The queue, which has waited for long enough, delivers each job a second time
+// while the first run waits.
+func jobDeliveredAgain(s *side) {
+	s.enter()
+	s.everyone(func(r request) { s.provider.next(r.Order, answerLate) })
+	first := s.inTheBackground(func() { s.everyone(func(r request) { s.buy(r) }) })
+	s.provider.holds(s.crowd)
+	second := s.inTheBackground(func() { s.everyone(func(r request) { s.buy(r) }) })
+	s.provider.release()
+	first()
+	second()
+}
+
 // inTheBackground begins something, and returns how to wait for its end.
 func (s *side) inTheBackground(f func()) (wait func()) {
 	done := make(chan any, 1)

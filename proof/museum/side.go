@@ -32,6 +32,7 @@ type side struct {
 
 	ctx       context.Context
 	pool      *postgres.Pool // DB, as payonce knows it
+	dir       string         // for files of the shop's
 	open      func(*side) shop
 	admin     *pgxpool.Pool // the harness's
 	crowd     int           // how many customers a scenario has
@@ -131,11 +132,16 @@ func together[T any](list []T, does func(T)) {
 }
 
 // send sends the request once and notes what comes back.
-func (s *side) send(r request) answer {
+func (s *side) send(r request) answer { return s.have(s.shop.Pay, r) }
+
+// buy has the shop's client pay, and notes what it returns.
+func (s *side) buy(r request) answer { return s.have(s.shop.Buy, r) }
+
+func (s *side) have(pay func(context.Context, request) answer, r request) answer {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
 	var a answer
-	if err := process(func() { a = s.shop.Pay(ctx, r) }); errors.Is(err, errKilled) {
+	if err := process(func() { a = pay(ctx, r) }); errors.Is(err, errKilled) {
 		a = answer{}
 	} else if err != nil {
 		a = answer{Status: http.StatusInternalServerError, Body: []byte(err.Error())}
@@ -147,9 +153,11 @@ func (s *side) send(r request) answer {
 }
 
 // insist sends the request until the answer is final, or patience ends.
-func (s *side) insist(r request) {
+func (s *side) insist(r request) { insistBy(s.send, r) }
+
+func insistBy(send func(request) answer, r request) {
 	for range triesMax {
-		if s.send(r).final() {
+		if send(r).final() {
 			return
 		}
 		time.Sleep(20 * time.Millisecond) // a polite client; nothing depends on it
