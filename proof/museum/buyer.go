@@ -22,13 +22,15 @@ type buyer struct {
 	client  *payonceclient.Client
 }
 
-// start starts the client's process, or starts it again.
-func (b *buyer) start() {
+// restart is a new process on the journal of the old one.
+func (b *buyer) restart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.journal != nil {
-		must(b.journal.Close())
-	}
+	must(b.journal.Close())
+	b.start()
+}
+
+func (b *buyer) start() {
 	var err error
 	b.journal, err = payonceclient.OpenFile(b.path)
 	must(err)
@@ -42,6 +44,9 @@ func (b *buyer) start() {
 // buy has an order paid.
 func (b *buyer) buy(ctx context.Context, r request) answer {
 	b.mu.Lock()
+	if b.client == nil {
+		b.start()
+	}
 	c := b.client
 	b.mu.Unlock()
 	res, err := c.Do(ctx, payonceclient.Request{
@@ -67,9 +72,7 @@ func (b *buyer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func newBuyer(s *side, api *client) *buyer {
-	b := &buyer{api: api, path: filepath.Join(s.dir, "journal")}
-	b.start()
-	return b
+	return &buyer{api: api, path: filepath.Join(s.dir, "journal")}
 }
 
 func paymentOf(r request) string {

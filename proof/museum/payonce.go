@@ -71,7 +71,7 @@ func payonce(s *side) shop {
 	return shop{
 		Order: api.order,
 		Pay:   api.pay,
-		Buy:   buyer.buy, Restart: buyer.start,
+		Buy:   buyer.buy, Restart: buyer.restart,
 		Tidy: func(ctx context.Context) {
 			_, err := completer.RunOnce(ctx)
 			must(err)
