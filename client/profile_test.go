@@ -163,7 +163,7 @@ func TestPayonceCheck(t *testing.T) {
 		{"/v1/payments/pay_1/capture", `{}`, `{"id":"pay_1"}`, ""},
 		{"/v1/payments/pay_1/capture", `{}`, `{"id":"pay_2"}`, "pay_2"},
 		{"/v1/orders/ord_1/cancel", ``, `{"id":"ord_2"}`, "ord_2"},
-		{"/v1/checkouts", `{"currency":"usd"}`, `{"id":"chk_1"}`, ""},
+		{"/v1/checkouts", `{"currency":"usd"}`, `{"id":"chk_1"}`, ""}, // part: checkouts
 		{"/v1/payments", `{"order_id":"ord_1"}`, `[]`, ""},
 	} {
 		got := Payonce.Check(Request{Path: test.path, Body: []byte(test.sent)}, response(201, test.got))
