@@ -86,8 +86,9 @@ func (j *SQLJournal) Note(ctx context.Context, r Record) error {
 	if err != nil {
 		return err
 	}
-	done, err := j.db.ExecContext(ctx, `UPDATE payonce_intents SET state = $2, record = $3
-		WHERE intent = $1 AND state NOT IN ('final', 'broken') AND ($2 <> 'refused' OR callers = 1)`, r.Intent, string(r.State), string(text))
+	// SQLite numbers parameters as they come, whatever their names are.
+	done, err := j.db.ExecContext(ctx, `UPDATE payonce_intents SET state = $1, record = $2
+		WHERE intent = $3 AND state NOT IN ('final', 'broken') AND ($1 <> 'refused' OR callers = 1)`, string(r.State), string(text), r.Intent)
 	if err != nil {
 		return fmt.Errorf("store the state of %q: %w", r.Intent, err)
 	}
