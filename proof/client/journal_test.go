@@ -198,11 +198,15 @@ func TestDatabaseAway(t *testing.T) {
 		return err
 	}
 	db.SetMaxOpenConns(1) // what is set is set for the journal
-	for _, change := range []string{"SET default_transaction_read_only = on", "SET default_transaction_read_only = off; DROP TABLE payonce_intents"} {
+	set := func(change string) {
 		_, err := db.ExecContext(t.Context(), change)
 		require.NoError(t, err)
-		require.ErrorIs(t, do(), client.ErrNotSent, change)
 	}
+	set("SET default_transaction_read_only = on")
+	require.ErrorIs(t, do(), client.ErrNotSent)
+	set("SET default_transaction_read_only = off")
+	set("DROP TABLE payonce_intents")
+	require.ErrorIs(t, do(), client.ErrNotSent)
 	require.NoError(t, db.Close())
 	require.ErrorIs(t, do(), client.ErrNotSent)
 	require.Zero(t, requests.Load())
