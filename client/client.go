@@ -99,8 +99,8 @@ func New(o Options) (*Client, error) {
 	if o.Profile == nil {
 		o.Profile = &Payonce
 	}
-	if o.Profile.Judge == nil {
-		return nil, errors.New("the profile has no function Judge")
+	if o.Profile.Classify == nil {
+		return nil, errors.New("the profile has no function Classify")
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 2 * time.Minute
@@ -149,7 +149,7 @@ func (c *Client) Do(ctx context.Context, q Request) (*Response, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 	case stored == nil:
 		return c.send(ctx, r, false)
-	case !same(stored.Request, q):
+	case !sameRequest(stored.Request, q):
 		return nil, fmt.Errorf("%w: %w: %q", ErrNotSent, ErrIntentChanged, q.Intent)
 	case stored.State == Final:
 		return stored.response(true), nil
@@ -250,35 +250,35 @@ func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, e
 		}
 		a := c.attempt(ctx, r, n > 0 || earlier)
 		mayHaveArrived = mayHaveArrived || a.connections > 1
-		verdict := Again
+		class := ClassRetry
 		if a.err == nil {
-			verdict = c.profile.Judge(a.response)
+			class = c.profile.Classify(a.response)
 		}
-		if what := c.compare(ctx, &r, a, verdict); what != "" {
+		if what := c.compare(ctx, &r, a, class); what != "" {
 			return nil, c.broken(ctx, r, a.response, what)
 		}
-		switch verdict {
-		case Answered:
+		switch class {
+		case ClassFinal:
 			r.State, r.Response = Final, a.response.kept()
 			_ = c.note(ctx, r) // If it is lost, Resume gets the same response again.
 			a.response.Final = true
 			return a.response, nil
-		case Caller:
+		case ClassCaller:
 			return a.response, nil
-		case Mismatch:
+		case ClassMismatch:
 			return nil, &MismatchError{Intent: r.Intent, Key: r.Key, Response: a.response}
-		case Expired:
-			return nil, &ExpiredError{Intent: r.Intent, Key: r.Key, Href: href(a.response), Response: a.response}
-		case Nothing:
+		case ClassExpired:
+			return nil, &ExpiredError{Intent: r.Intent, Key: r.Key, Href: hrefOf(a.response), Response: a.response}
+		case ClassRefused:
 			if mayHaveArrived { // This refusal says nothing of the earlier attempt.
 				return nil, &UnknownError{Intent: r.Intent, Key: r.Key, Response: a.response}
 			}
 			return nil, c.refused(ctx, r, a.response)
-		case Unclear:
+		case ClassUnclear:
 			return nil, &UnknownError{Intent: r.Intent, Key: r.Key, Response: a.response, Err: a.err}
-		case Again, Later, Pending:
+		case ClassRetry, ClassLater, ClassPending:
 		}
-		mayHaveArrived = mayHaveArrived || verdict != Later && (a.response != nil || a.connections > 0 || !a.traced)
+		mayHaveArrived = mayHaveArrived || class != ClassLater && (a.response != nil || a.connections > 0 || !a.traced)
 		last = cmp.Or(a.response, last)
 		if !sleep(ctx, c.retries.wait(n, a.response, c.now())) {
 			return nil, c.unsettled(ctx, r, mayHaveArrived, last, cmp.Or(a.err, ctx.Err(), context.DeadlineExceeded))
@@ -337,17 +337,17 @@ func (c *Client) attempt(ctx context.Context, r Record, again bool) (a attempt) 
 
 // compare compares a response with the request and with earlier responses, and returns what cannot be true. What it
 // learns is added to the record and noted.
-func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Verdict) string {
+func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Class) string {
 	if a.response == nil {
 		return ""
 	}
 	res, whole := a.response, a.err == nil
 	success := res.Status/100 == 2
-	if r.Seen.Done && !success && whole && v == Answered {
+	if r.Seen.Done && !success && whole && v == ClassFinal {
 		return fmt.Sprintf("an earlier response said that it was done, and this one is %d", res.Status)
 	}
 	// A page of a proxy has not been near the server.
-	if !success || v == Again && (whole || strings.HasPrefix(res.Header.Get("Content-Type"), "text/")) {
+	if !success || v == ClassRetry && (whole || strings.HasPrefix(res.Header.Get("Content-Type"), "text/")) {
 		return ""
 	}
 	if c.profile.MarksReplays && r.Seen.Done && res.Header.Get("Idempotent-Replayed") != "true" {
@@ -376,7 +376,7 @@ func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Verdict) s
 		}
 	}
 	r.Seen = Seen{Done: now.Done, ID: cmp.Or(now.ID, before.ID), Location: cmp.Or(now.Location, before.Location)}
-	if r.Seen != before && v != Answered { // which is noted with the response
+	if r.Seen != before && v != ClassFinal { // which is noted with the response
 		_ = c.note(ctx, *r) // If it is lost, later responses are compared with less.
 	}
 	return ""
@@ -444,7 +444,7 @@ func (r *Response) kept() *Response {
 	return kept
 }
 
-func href(r *Response) string {
+func hrefOf(r *Response) string {
 	var body struct {
 		Resource struct {
 			Href string `json:"href"`
@@ -454,18 +454,18 @@ func href(r *Response) string {
 	return body.Resource.Href
 }
 
-func same(a, b Request) bool {
+func sameRequest(a, b Request) bool {
 	return a.Method == b.Method && a.Path == b.Path && a.ContentType == b.ContentType &&
 		(bytes.Equal(a.Body, b.Body) || sameJSON(a.Body, b.Body))
 }
 
 func sameJSON(a, b []byte) bool {
-	x, okX := parse(a)
-	y, okY := parse(b)
+	x, okX := parseJSON(a)
+	y, okY := parseJSON(b)
 	return okX && okY && reflect.DeepEqual(x, y)
 }
 
-func parse(text []byte) (value any, ok bool) {
+func parseJSON(text []byte) (value any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber() // 9007199254740993 is not 9007199254740992
 	return value, d.Decode(&value) == nil && !d.More()

@@ -373,12 +373,12 @@ func TestHeaders(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	j := openFile(t, filepath.Join(t.TempDir(), "j"))
 	for name, o := range map[string]Options{
-		"NoJournal": {Base: "http://a"},
-		"NoBase":    {Journal: j},
-		"NoScheme":  {Base: "pay.example.com", Journal: j},
-		"Query":     {Base: "http://a/?b=c", Journal: j},
-		"OneKey":    {Base: "http://a", Journal: j, Header: http.Header{"idempotency-KEY": {"k"}}},
-		"NoJudge":   {Base: "http://a", Journal: j, Profile: &Profile{}},
+		"NoJournal":  {Base: "http://a"},
+		"NoBase":     {Journal: j},
+		"NoScheme":   {Base: "pay.example.com", Journal: j},
+		"Query":      {Base: "http://a/?b=c", Journal: j},
+		"OneKey":     {Base: "http://a", Journal: j, Header: http.Header{"idempotency-KEY": {"k"}}},
+		"NoClassify": {Base: "http://a", Journal: j, Profile: &Profile{}},
 	} {
 		if _, err := New(o); err == nil {
 			t.Error(name)

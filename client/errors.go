@@ -13,7 +13,7 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the server refused %q and did nothing: %s", e.Intent, shown(e.Response))
+	return fmt.Sprintf("the server refused %q and did nothing: %s", e.Intent, summary(e.Response))
 }
 
 // UnknownError: the request may have taken effect, or still may. Call Do again with the same request; never give it
@@ -27,7 +27,7 @@ type UnknownError struct {
 func (e *UnknownError) Error() string {
 	text := fmt.Sprintf("the outcome of %q is unknown: retry it under the same name (key %s)", e.Intent, e.Key)
 	if e.Response != nil {
-		text += ": last response " + shown(e.Response)
+		text += ": last response " + summary(e.Response)
 	}
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
@@ -85,5 +85,10 @@ func (e *BrokenPromiseError) Unwrap() error { return e.Err }
 // ErrKeyTooOld: the server may have deleted the key, and would take the request for a new one. Look for what it made.
 var ErrKeyTooOld = errors.New("the key is older than the server keeps keys, so the request is not sent again")
 
-// shown is a response in an error message.
-func shown(r *Response) string { return fmt.Sprintf("%d %.300s", r.Status, r.Body) }
+// summary is a response in an error message.
+func summary(r *Response) string {
+	if r == nil {
+		return "no response"
+	}
+	return fmt.Sprintf("%d %.300s", r.Status, r.Body)
+}

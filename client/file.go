@@ -50,16 +50,16 @@ const (
 // Errors: [ErrJournalInUse], [ErrJournalForeign], [ErrJournalDamaged], or those of the file system, such as a file that
 // may not be written. Whatever the error, the file is left as it was.
 func OpenFile(path string) (*File, error) {
-	f, err := open(path)
+	f, err := openJournal(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the journal %s: %w", path, err)
 	}
 	return f, nil
 }
 
-func open(path string) (_ *File, err error) {
+func openJournal(path string) (_ *File, err error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		if err := create(path); err != nil {
+		if err := createJournal(path); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +77,7 @@ func open(path string) (_ *File, err error) {
 	} else if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: it is not a regular file", ErrJournalForeign)
 	}
-	if err := lock(file); err != nil {
+	if err := lockFile(file); err != nil {
 		return nil, err
 	}
 	f := &File{file: file, records: map[string]Record{}}
@@ -94,8 +94,8 @@ func open(path string) (_ *File, err error) {
 	return f, err
 }
 
-// create makes a journal that has its whole first line or does not exist: of all in it, the id must not be lost.
-func create(path string) error {
+// createJournal makes a journal that has its whole first line or does not exist: of all in it, the id must not be lost.
+func createJournal(path string) error {
 	folder := filepath.Dir(path)
 	file, err := os.CreateTemp(folder, filepath.Base(path)+".new-*") // 0600
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// lock fails: on this platform the standard library has no lock that ends with the process.
-func lock(*os.File) error {
+// lockFile fails: on this platform the standard library has no lock that ends with the process.
+func lockFile(*os.File) error {
 	return errors.New("a journal in a file needs flock, which is there on Unix; use one in a database: client.SQL")
 }
 

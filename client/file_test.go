@@ -215,7 +215,7 @@ func TestCreateAtOnce(t *testing.T) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			if err := create(path); err != nil {
+			if err := createJournal(path); err != nil {
 				t.Error(err)
 			}
 		}()

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lock excludes other processes until the file is closed or this process has exited.
-func lock(f *os.File) error {
+// lockFile excludes other processes until the file is closed or this process has exited.
+func lockFile(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return ErrJournalInUse

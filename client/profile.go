@@ -34,35 +34,35 @@ type Profile struct {
 	// a request was done, a later response without the header is a second execution, and a [BrokenPromiseError].
 	MarksReplays bool
 
-	// Judge tells what a response means. It must be set, and is called for whole responses only.
-	Judge func(*Response) Verdict
+	// Classify tells what a response means. It must be set, and is called for whole responses only.
+	Classify func(*Response) Class
 
 	// Check compares a success, replayed or not, with the request. It returns what contradicts it, or "". It may be nil.
 	Check func(Request, *Response) string
 }
 
-// Verdict is what a response means for an intent.
-type Verdict int
+// Class is what a response means for an intent.
+type Class int
 
-// The verdicts of [Profile.Judge].
+// The classes of [Profile.Classify].
 const (
-	Unclear  Verdict = iota // retrying with the key will not tell whether it was done
-	Answered                // final
-	Again                   // it may have been done: retry
-	Later                   // nothing was done and nothing is held under the key, yet: retry
-	Pending                 // it is in progress: retry
-	Caller                  // it waits for the caller, such as for 3-D Secure: return the response as it is
-	Nothing                 // refused, nothing was done and nothing is held under the key
-	Mismatch                // the key was used for another request
-	Expired                 // it was done, and the response is deleted
+	ClassUnclear  Class = iota // retrying with the key will not tell whether it was done
+	ClassFinal                 // final
+	ClassRetry                 // it may have been done: retry
+	ClassLater                 // nothing was done and nothing is held under the key, yet: retry
+	ClassPending               // it is in progress: retry
+	ClassCaller                // it waits for the caller, such as for 3-D Secure: return the response as it is
+	ClassRefused               // refused, nothing was done and nothing is held under the key
+	ClassMismatch              // the key was used for another request
+	ClassExpired               // it was done, and the response is deleted
 )
 
-func (v Verdict) String() string {
-	names := []string{"Unclear", "Answered", "Again", "Later", "Pending", "Caller", "Nothing", "Mismatch", "Expired"}
-	if v < 0 || int(v) >= len(names) {
-		return "Verdict(" + strconv.Itoa(int(v)) + ")"
+func (c Class) String() string {
+	names := []string{"Unclear", "Final", "Retry", "Later", "Pending", "Caller", "Refused", "Mismatch", "Expired"}
+	if c < 0 || int(c) >= len(names) {
+		return "Class(" + strconv.Itoa(int(c)) + ")"
 	}
-	return names[v]
+	return names[c]
 }
 
 // Payonce is the profile of payonce: its problem documents say what a client should do (code, retryable).
@@ -70,11 +70,11 @@ var Payonce = Profile{
 	ContentType:  "application/json",
 	Wait:         10 * time.Second,
 	MarksReplays: true,
-	Judge:        judgePayonce,
+	Classify:     classifyPayonce,
 	Check:        checkPayonce,
 }
 
-func judgePayonce(r *Response) Verdict {
+func classifyPayonce(r *Response) Class {
 	var body struct {
 		Status    any    `json:"status"` // of an object a word, of a problem a number
 		Code      string `json:"code"`
@@ -84,30 +84,30 @@ func judgePayonce(r *Response) Verdict {
 	problem := ours && body.Code != ""
 	switch {
 	case r.Status/100 == 3:
-		return Unclear // the API does not redirect: the base is wrong
+		return ClassUnclear // the API does not redirect: the base is wrong
 	case !ours || r.Status >= 400 && !problem:
-		return Again // a page of a proxy
+		return ClassRetry // a page of a proxy
 	case r.Status == http.StatusAccepted && body.Status == "requires_action":
-		return Caller
+		return ClassCaller
 	case r.Status == http.StatusAccepted:
-		return Pending
+		return ClassPending
 	case r.Status/100 == 2:
-		return Answered
+		return ClassFinal
 	case body.Code == "idempotency-key-mismatch":
-		return Mismatch
+		return ClassMismatch
 	case body.Code == "idempotency-key-expired":
-		return Expired
+		return ClassExpired
 	// Sent before a key is claimed, so if it is the first response the key is still unused.
 	case body.Code == "payment-in-progress", body.Code == "rate-limited", body.Code == "unavailable":
-		return Later
+		return ClassLater
 	case body.Retryable, r.Status >= 500, r.Status == http.StatusTooManyRequests:
-		return Again
+		return ClassRetry
 	case r.Status == http.StatusPaymentRequired, r.Status == http.StatusConflict:
-		return Answered // and stored
+		return ClassFinal // and stored
 	case r.Status/100 == 4:
-		return Nothing
+		return ClassRefused
 	}
-	return Unclear
+	return ClassUnclear
 }
 
 // echoes are the members of an object that must be as they were sent.
@@ -124,8 +124,8 @@ var echoes = []struct {
 
 func checkPayonce(q Request, r *Response) string {
 	path, _, _ := strings.Cut(q.Path, "?")
-	sent, _ := parse(q.Body)
-	got, _ := parse(r.Body)
+	sent, _ := parseJSON(q.Body)
+	got, _ := parseJSON(r.Body)
 	request, _ := sent.(map[string]any)
 	object, ok := got.(map[string]any)
 	if !ok {
@@ -155,33 +155,33 @@ func checkPayonce(q Request, r *Response) string {
 var Draft = Profile{
 	ContentType: "application/json",
 	KeyLifetime: 23 * time.Hour,
-	Judge:       judgeDraft,
+	Classify:    classifyDraft,
 }
 
-func judgeDraft(r *Response) Verdict {
+func classifyDraft(r *Response) Class {
 	switch r.Status {
 	case http.StatusAccepted:
-		return Pending
+		return ClassPending
 	case http.StatusUnprocessableEntity:
-		return Mismatch
+		return ClassMismatch
 	case http.StatusGone:
-		return Expired
+		return ClassExpired
 	case http.StatusPaymentRequired:
-		return Answered
+		return ClassFinal
 	case http.StatusTooManyRequests:
-		return Later
+		return ClassLater
 	case http.StatusConflict, http.StatusRequestTimeout, http.StatusTooEarly:
-		return Again
+		return ClassRetry
 	}
 	switch r.Status / 100 {
 	case 2:
-		return Answered
+		return ClassFinal
 	case 4:
-		return Nothing
+		return ClassRefused
 	case 5:
-		return Again
+		return ClassRetry
 	}
-	return Unclear
+	return ClassUnclear
 }
 
 // Stripe is the profile of Stripe's API v1 (https://docs.stripe.com/api/idempotent_requests): bodies are forms, and keys
@@ -192,10 +192,10 @@ var Stripe = Profile{
 	ContentType:  "application/x-www-form-urlencoded",
 	KeyLifetime:  23 * time.Hour,
 	MarksReplays: true,
-	Judge:        judgeStripe,
+	Classify:     classifyStripe,
 }
 
-func judgeStripe(r *Response) Verdict {
+func classifyStripe(r *Response) Class {
 	var body struct {
 		Error *struct {
 			Type string `json:"type"`
@@ -206,28 +206,28 @@ func judgeStripe(r *Response) Verdict {
 	advice := r.Header.Get("Stripe-Should-Retry")
 	switch {
 	case r.Status/100 == 2 && isJSON:
-		return Answered
+		return ClassFinal
 	case r.Status/100 != 2 && r.Status < 400:
-		return Unclear
+		return ClassUnclear
 	case !isJSON || body.Error == nil:
-		return Again // not from the API: a proxy, an edge
+		return ClassRetry // not from the API: a proxy, an edge
 	case r.Status == http.StatusConflict: // before the type, which fakes of Stripe get wrong
-		return Again
+		return ClassRetry
 	case body.Error.Type == "idempotency_error":
-		return Mismatch
+		return ClassMismatch
 	case r.Status == http.StatusTooManyRequests:
-		return Later
+		return ClassLater
 	case r.Status == http.StatusPaymentRequired:
-		return Answered
+		return ClassFinal
 	case advice == "true" && !replayed:
-		return Again
+		return ClassRetry
 	case r.Status >= 500 || r.Status == http.StatusFailedDependency: // which has been executed in part
 		if replayed || advice == "false" {
-			return Unclear
+			return ClassUnclear
 		}
-		return Again
+		return ClassRetry
 	case replayed:
-		return Answered // a 4xx after execution had begun, which is stored
+		return ClassFinal // a 4xx after execution had begun, which is stored
 	}
-	return Nothing
+	return ClassRefused
 }

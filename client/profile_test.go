@@ -16,88 +16,88 @@ func response(status int, body string, headers ...string) *Response {
 	return r
 }
 
-func TestPayonceVerdicts(t *testing.T) {
+func TestPayonceClasses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		status int
 		body   string
-		want   Verdict
+		want   Class
 	}{
-		{200, `{"object":"order","status":"canceled"}`, Answered},
-		{201, `{"object":"payment","status":"succeeded"}`, Answered},
-		{201, `{"object":"payment","status":"authorized"}`, Answered},
-		{202, `{"object":"payment","status":"processing"}`, Pending},
-		{202, `{"object":"payment","status":"authorized"}`, Pending}, // its capture is unknown
-		{202, `{"object":"refund","status":"pending"}`, Pending},
-		{202, `{"object":"payment","status":"requires_action"}`, Caller},
-		{400, problem(400, "idempotency-key-missing"), Nothing},
-		{400, problem(400, "idempotency-key-invalid"), Nothing},
-		{400, problem(400, "invalid-request"), Nothing},
-		{401, problem(401, "unauthenticated"), Nothing},
-		{402, problem(402, "payment-declined"), Answered},
-		{402, problem(402, "payment-failed"), Answered},
-		{403, problem(403, "forbidden"), Nothing},
-		{404, problem(404, "not-found"), Nothing},
-		{405, problem(405, "method-not-allowed"), Nothing},
-		{409, problem(409, "idempotency-key-in-flight"), Again},
-		{409, problem(409, "payment-in-progress"), Later},
-		{409, problem(409, "order-already-paid"), Answered},
-		{409, problem(409, "order-not-payable"), Answered},
-		{409, problem(409, "order-not-cancelable"), Answered},
-		{409, problem(409, "payment-not-cancelable"), Answered},
-		{409, problem(409, "payment-not-refundable"), Answered},
-		{409, problem(409, "payment-not-capturable"), Answered},
-		{409, problem(409, "capture-exceeds-authorization"), Answered},
-		{409, problem(409, "refund-exceeds-payment"), Answered},
-		{409, problem(409, "payment-disputed"), Answered},
-		{409, problem(409, "out-of-stock"), Answered},
-		{410, problem(410, "idempotency-key-expired"), Expired},
-		{413, problem(413, "payload-too-large"), Nothing},
-		{415, problem(415, "unsupported-media-type"), Nothing},
-		{422, problem(422, "idempotency-key-mismatch"), Mismatch},
-		{429, problem(429, "rate-limited"), Later},
-		{500, problem(500, "internal"), Again},
-		{503, problem(503, "unavailable"), Later},
+		{200, `{"object":"order","status":"canceled"}`, ClassFinal},
+		{201, `{"object":"payment","status":"succeeded"}`, ClassFinal},
+		{201, `{"object":"payment","status":"authorized"}`, ClassFinal},
+		{202, `{"object":"payment","status":"processing"}`, ClassPending},
+		{202, `{"object":"payment","status":"authorized"}`, ClassPending},
+		{202, `{"object":"refund","status":"pending"}`, ClassPending},
+		{202, `{"object":"payment","status":"requires_action"}`, ClassCaller},
+		{400, problem(400, "idempotency-key-missing"), ClassRefused},
+		{400, problem(400, "idempotency-key-invalid"), ClassRefused},
+		{400, problem(400, "invalid-request"), ClassRefused},
+		{401, problem(401, "unauthenticated"), ClassRefused},
+		{402, problem(402, "payment-declined"), ClassFinal},
+		{402, problem(402, "payment-failed"), ClassFinal},
+		{403, problem(403, "forbidden"), ClassRefused},
+		{404, problem(404, "not-found"), ClassRefused},
+		{405, problem(405, "method-not-allowed"), ClassRefused},
+		{409, problem(409, "idempotency-key-in-flight"), ClassRetry},
+		{409, problem(409, "payment-in-progress"), ClassLater},
+		{409, problem(409, "order-already-paid"), ClassFinal},
+		{409, problem(409, "order-not-payable"), ClassFinal},
+		{409, problem(409, "order-not-cancelable"), ClassFinal},
+		{409, problem(409, "payment-not-cancelable"), ClassFinal},
+		{409, problem(409, "payment-not-refundable"), ClassFinal},
+		{409, problem(409, "payment-not-capturable"), ClassFinal},
+		{409, problem(409, "capture-exceeds-authorization"), ClassFinal},
+		{409, problem(409, "refund-exceeds-payment"), ClassFinal},
+		{409, problem(409, "payment-disputed"), ClassFinal},
+		{409, problem(409, "out-of-stock"), ClassFinal},
+		{410, problem(410, "idempotency-key-expired"), ClassExpired},
+		{413, problem(413, "payload-too-large"), ClassRefused},
+		{415, problem(415, "unsupported-media-type"), ClassRefused},
+		{422, problem(422, "idempotency-key-mismatch"), ClassMismatch},
+		{429, problem(429, "rate-limited"), ClassLater},
+		{500, problem(500, "internal"), ClassRetry},
+		{503, problem(503, "unavailable"), ClassLater},
 
 		// Not from payonce.
-		{200, `<html>`, Again},
-		{200, ``, Again},
-		{201, `{"id":`, Again},
-		{301, ``, Unclear},
-		{304, `{}`, Unclear},
-		{307, `{}`, Unclear},
-		{400, `<html>`, Again},
-		{401, `{"message":"Unauthorized"}`, Again},
-		{402, `{"error":"pay your proxy"}`, Again},
-		{404, `404 page not found`, Again},
-		{409, `{}`, Again},
-		{422, `[]`, Again},
-		{429, ``, Again},
-		{502, `<html>`, Again},
-		{503, `upstream connect error`, Again},
-		{504, `{}`, Again},
+		{200, `<html>`, ClassRetry},
+		{200, ``, ClassRetry},
+		{201, `{"id":`, ClassRetry},
+		{301, ``, ClassUnclear},
+		{304, `{}`, ClassUnclear},
+		{307, `{}`, ClassUnclear},
+		{400, `<html>`, ClassRetry},
+		{401, `{"message":"Unauthorized"}`, ClassRetry},
+		{402, `{"error":"pay your proxy"}`, ClassRetry},
+		{404, `404 page not found`, ClassRetry},
+		{409, `{}`, ClassRetry},
+		{422, `[]`, ClassRetry},
+		{429, ``, ClassRetry},
+		{502, `<html>`, ClassRetry},
+		{503, `upstream connect error`, ClassRetry},
+		{504, `{}`, ClassRetry},
 	} {
-		if got := Payonce.Judge(response(test.status, test.body)); got != test.want {
+		if got := Payonce.Classify(response(test.status, test.body)); got != test.want {
 			t.Errorf("%d %s: %s, not %s", test.status, test.body, got, test.want)
 		}
 	}
 }
 
-func TestDraftVerdicts(t *testing.T) {
+func TestDraftClasses(t *testing.T) {
 	t.Parallel()
-	want := map[int]Verdict{402: Answered, 409: Again, 408: Again, 425: Again, 410: Expired, 422: Mismatch, 429: Later, 202: Pending}
+	want := map[int]Class{402: ClassFinal, 409: ClassRetry, 408: ClassRetry, 425: ClassRetry, 410: ClassExpired, 422: ClassMismatch, 429: ClassLater, 202: ClassPending}
 	for status := 200; status < 600; status++ {
 		expected, ok := want[status]
 		if !ok {
-			expected = map[int]Verdict{2: Answered, 3: Unclear, 4: Nothing, 5: Again}[status/100]
+			expected = map[int]Class{2: ClassFinal, 3: ClassUnclear, 4: ClassRefused, 5: ClassRetry}[status/100]
 		}
-		if got := Draft.Judge(response(status, "")); got != expected {
+		if got := Draft.Classify(response(status, "")); got != expected {
 			t.Errorf("%d: %s, not %s", status, got, expected)
 		}
 	}
 }
 
-func TestStripeVerdicts(t *testing.T) {
+func TestStripeClasses(t *testing.T) {
 	t.Parallel()
 	fault := func(kind string) string { return fmt.Sprintf(`{"error":{"type":%q,"message":"…"}}`, kind) }
 	const replayed, advice = "Idempotent-Replayed", "Stripe-Should-Retry"
@@ -105,40 +105,40 @@ func TestStripeVerdicts(t *testing.T) {
 		status  int
 		body    string
 		headers []string
-		want    Verdict
+		want    Class
 	}{
-		{200, `{"object":"payment_intent","status":"succeeded"}`, nil, Answered},
-		{200, `{"object":"payment_intent","status":"requires_action"}`, []string{replayed, "true"}, Answered},
-		{200, `{"object":`, nil, Again},
-		{302, ``, nil, Unclear},
-		{400, fault("invalid_request_error"), nil, Nothing},
-		{400, fault("invalid_request_error"), []string{replayed, "true"}, Answered},
-		{400, fault("invalid_request_error"), []string{advice, "false"}, Nothing},
-		{400, fault("idempotency_error"), nil, Mismatch},
-		{400, fault("idempotency_error"), []string{advice, "false"}, Mismatch},
-		{401, fault("invalid_request_error"), nil, Nothing},
-		{402, fault("card_error"), nil, Answered},
-		{402, fault("card_error"), []string{replayed, "true", advice, "false"}, Answered},
-		{403, fault("invalid_request_error"), nil, Nothing},
-		{404, fault("invalid_request_error"), nil, Nothing},
-		{404, `<html>`, nil, Again},
-		{409, fault("invalid_request_error"), nil, Again},
-		{409, fault("idempotency_error"), nil, Again}, // of some fakes
-		{409, fault("invalid_request_error"), []string{advice, "true"}, Again},
-		{424, fault("api_error"), nil, Again},
-		{424, fault("api_error"), []string{replayed, "true"}, Unclear},
-		{429, fault("invalid_request_error"), nil, Later},
-		{429, `slow down`, nil, Again},
-		{500, fault("api_error"), nil, Again},
-		{500, fault("api_error"), []string{advice, "true"}, Again},
-		{500, fault("api_error"), []string{advice, "false"}, Unclear},
-		{500, fault("api_error"), []string{replayed, "true"}, Unclear},
-		{500, fault("api_error"), []string{replayed, "true", advice, "true"}, Unclear},
-		{502, `<html>`, nil, Again},
-		{503, fault("api_error"), nil, Again},
-		{503, fault("api_error"), []string{replayed, "true"}, Unclear},
+		{200, `{"object":"payment_intent","status":"succeeded"}`, nil, ClassFinal},
+		{200, `{"object":"payment_intent","status":"requires_action"}`, []string{replayed, "true"}, ClassFinal},
+		{200, `{"object":`, nil, ClassRetry},
+		{302, ``, nil, ClassUnclear},
+		{400, fault("invalid_request_error"), nil, ClassRefused},
+		{400, fault("invalid_request_error"), []string{replayed, "true"}, ClassFinal},
+		{400, fault("invalid_request_error"), []string{advice, "false"}, ClassRefused},
+		{400, fault("idempotency_error"), nil, ClassMismatch},
+		{400, fault("idempotency_error"), []string{advice, "false"}, ClassMismatch},
+		{401, fault("invalid_request_error"), nil, ClassRefused},
+		{402, fault("card_error"), nil, ClassFinal},
+		{402, fault("card_error"), []string{replayed, "true", advice, "false"}, ClassFinal},
+		{403, fault("invalid_request_error"), nil, ClassRefused},
+		{404, fault("invalid_request_error"), nil, ClassRefused},
+		{404, `<html>`, nil, ClassRetry},
+		{409, fault("invalid_request_error"), nil, ClassRetry},
+		{409, fault("idempotency_error"), nil, ClassRetry},
+		{409, fault("invalid_request_error"), []string{advice, "true"}, ClassRetry},
+		{424, fault("api_error"), nil, ClassRetry},
+		{424, fault("api_error"), []string{replayed, "true"}, ClassUnclear},
+		{429, fault("invalid_request_error"), nil, ClassLater},
+		{429, `slow down`, nil, ClassRetry},
+		{500, fault("api_error"), nil, ClassRetry},
+		{500, fault("api_error"), []string{advice, "true"}, ClassRetry},
+		{500, fault("api_error"), []string{advice, "false"}, ClassUnclear},
+		{500, fault("api_error"), []string{replayed, "true"}, ClassUnclear},
+		{500, fault("api_error"), []string{replayed, "true", advice, "true"}, ClassUnclear},
+		{502, `<html>`, nil, ClassRetry},
+		{503, fault("api_error"), nil, ClassRetry},
+		{503, fault("api_error"), []string{replayed, "true"}, ClassUnclear},
 	} {
-		if got := Stripe.Judge(response(test.status, test.body, test.headers...)); got != test.want {
+		if got := Stripe.Classify(response(test.status, test.body, test.headers...)); got != test.want {
 			t.Errorf("%d %s %v: %s, not %s", test.status, test.body, test.headers, got, test.want)
 		}
 	}
