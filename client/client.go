@@ -241,12 +241,13 @@ func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, e
 	c.retries.deposit()
 	mayHaveArrived := earlier
 	var last *Response
+	var lastErr error
 	for n := 0; ; n++ {
 		if c.profile.KeyLifetime > 0 && c.now().Sub(r.BegunAt) > c.profile.KeyLifetime {
 			return nil, c.unsettled(ctx, r, mayHaveArrived, last, ErrKeyTooOld)
 		}
 		if ctx.Err() != nil {
-			return nil, c.unsettled(ctx, r, mayHaveArrived, last, ctx.Err())
+			return nil, c.unsettled(ctx, r, mayHaveArrived, last, outOfTime(ctx, lastErr))
 		}
 		a := c.attempt(ctx, r, n > 0 || earlier)
 		mayHaveArrived = mayHaveArrived || a.connections > 1
@@ -280,10 +281,23 @@ func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, e
 		}
 		mayHaveArrived = mayHaveArrived || class != ClassLater && (a.response != nil || a.connections > 0 || !a.traced)
 		last = cmp.Or(a.response, last)
+		if ctx.Err() == nil || lastErr == nil { // an attempt that is cut short by the end says nothing
+			lastErr = a.err
+		}
 		if !sleep(ctx, c.retries.wait(n, a.response, c.now())) {
-			return nil, c.unsettled(ctx, r, mayHaveArrived, last, cmp.Or(a.err, ctx.Err(), context.DeadlineExceeded))
+			return nil, c.unsettled(ctx, r, mayHaveArrived, last, outOfTime(ctx, lastErr))
 		}
 	}
+}
+
+// outOfTime is why a call ends: the context's error, also if it only has no time left for another attempt, and the last
+// attempt's.
+func outOfTime(ctx context.Context, err error) error {
+	end := cmp.Or(ctx.Err(), context.DeadlineExceeded)
+	if err == nil {
+		return end
+	}
+	return fmt.Errorf("%w, after: %w", end, err)
 }
 
 // attempt is a request that was sent once. A response with an error is one whose body was lost.
