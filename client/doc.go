@@ -18,5 +18,21 @@
 // [RefusedError]. After an [UnknownError] call Do again with the same request; when a process starts, call
 // [Client.Resume].
 //
+// # What survives what
+//
+// The process is killed before Begin returns: nothing was sent. After it: the record is on the disk, and Resume sends the
+// request again under its key. The response is lost, on the way or with the process: the same. The end of the journal is
+// lost, with records of requests that were sent: keys are derived from the journal's id and the intent's name, so the
+// next call for the intent has the same key; but Resume does not know of it. The first line of a journal is lost: it is
+// refused, because with another id the same intents would have other keys.
+//
+// Nothing is decided by a clock, except that a key which the server may have deleted is not sent again
+// ([Profile.KeyLifetime]).
+//
+// # What is not promised
+//
+// Two names are two intents, whatever their requests say. An API that executes a key twice is found out by what it
+// responds ([BrokenPromiseError]), if it marks replays or its objects have ids, and cannot be undone by a client.
+//
 // It also works with other APIs that take an Idempotency-Key: see [Profile].
 package client
