@@ -67,5 +67,5 @@ down: ## stop the containers and delete their data
 ci: ## run everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run
 
-.PHONY: help test simulator race lint generate verify up down ci
+.PHONY: help test simulator client race lint generate verify up down ci
 .PHONY: run proof chaos mutants museum observe load bench # part: proof

@@ -67,7 +67,7 @@ func (s starter) make(ctx context.Context) error {
 		return err
 	}
 	_, err = fmt.Fprintf(s.log,
-		"%s: %d lines of hand-written Go, %d of them code; tests, testkit and the simulator are not counted\n"+
+		"%s: %d lines of hand-written Go, %d of them code; tests, testkit, simulator and client are not counted\n"+
 			"next: cd %s && go test ./...\n", s.to, lines.all, lines.code, s.to)
 	return err
 }
