@@ -187,8 +187,9 @@ type Outcome struct {
 const resumeAtOnce = 8
 
 // Resume sends every intent of the journal that was begun and is not final: those of a process that crashed, and those
-// that ended in an [UnknownError]. Call it when a process starts. It returns one Outcome for each, oldest first. Each may
-// take Options.Timeout, so bound ctx if the server may be down: what is left then stays in the journal.
+// that ended in an [UnknownError]. Call it when a process starts. It returns one Outcome for each, oldest first, except
+// those that another call has ended meanwhile. Each may take Options.Timeout, so bound ctx if the server may be down: what
+// is left then stays in the journal.
 func (c *Client) Resume(ctx context.Context) ([]Outcome, error) {
 	open, err := c.o.Journal.Open(ctx)
 	if err != nil {
@@ -202,14 +203,30 @@ func (c *Client) Resume(ctx context.Context) ([]Outcome, error) {
 		all.Add(1)
 		go func() {
 			defer func() { <-slots; all.Done() }()
-			q := r.Request
-			q.Intent = r.Intent
-			res, err := c.Do(ctx, q)
-			outcomes[i] = Outcome{r.Intent, res, err}
+			outcomes[i] = c.resume(ctx, r.Intent)
 		}()
 	}
 	all.Wait()
-	return outcomes, nil
+	return slices.DeleteFunc(outcomes, func(o Outcome) bool { return o.Response == nil && o.Err == nil }), nil
+}
+
+// resume sends an intent if it is still open. One that was refused since Resume has listed it must not be begun again.
+func (c *Client) resume(ctx context.Context, intent string) (o Outcome) {
+	o.Intent = intent
+	done, err := c.turns.take(ctx, intent)
+	if err != nil {
+		o.Err = fmt.Errorf("%w: %w", ErrNotSent, err)
+		return o
+	}
+	defer done()
+	r, err := c.o.Journal.Continue(ctx, intent)
+	switch {
+	case err != nil:
+		o.Err = fmt.Errorf("%w: %w", ErrNotSent, err)
+	case r != nil:
+		o.Response, o.Err = c.send(ctx, *r, true)
+	}
+	return o
 }
 
 // Settle ends an intent whose outcome the caller has found elsewhere: by reading the object, or by the server's record of
@@ -221,17 +238,15 @@ func (c *Client) Settle(ctx context.Context, intent string, outcome Response) er
 		return err
 	}
 	defer done()
-	open, err := c.o.Journal.Open(ctx)
-	if err != nil {
-		return fmt.Errorf("read the open intents: %w", err)
+	r, err := c.o.Journal.Continue(ctx, intent)
+	switch {
+	case err != nil:
+		return err
+	case r == nil:
+		return fmt.Errorf("%q is not an open intent", intent)
 	}
-	for _, r := range open {
-		if r.Intent == intent {
-			r.State, r.Response = Final, outcome.kept()
-			return c.note(ctx, r)
-		}
-	}
-	return fmt.Errorf("%q is not an open intent", intent)
+	r.State, r.Response = Final, outcome.kept()
+	return c.note(ctx, *r)
 }
 
 // send sends a request until the response is final. earlier: an attempt before this call may have reached the server.

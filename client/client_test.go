@@ -232,11 +232,8 @@ func TestHiddenRetryOfTransport(t *testing.T) {
 
 // A refusal for the time being is a refusal when the time is over, and leaves the request free to be changed.
 func TestLaterUntilTheDeadline(t *testing.T) {
-	s := &server{}
-	for range 1000 {
-		s.faults = append(s.faults, says(429, problem(429, "rate-limited")))
-	}
-	c := newClient(t, s, openFile(t, filepath.Join(t.TempDir(), "j")), func(o *Options) { o.Timeout = 50 * time.Millisecond })
+	s := &server{faults: []fault{says(503, problem(503, "unavailable")), says(429, problem(429, "rate-limited"), "Retry-After", "3600")}}
+	c := newClient(t, s, openFile(t, filepath.Join(t.TempDir(), "j")))
 	if _, err := c.Do(t.Context(), payment(0)); !errors.As(err, new(*RefusedError)) {
 		t.Fatal(err)
 	}
@@ -319,6 +316,31 @@ func TestKeys(t *testing.T) {
 	}
 	if keyFor("A", "x") == keyFor("B", "x") || keyFor("A", "x") == keyFor("A", "y") {
 		t.Fatal("two things have one key")
+	}
+}
+
+// staleJournal lists what was open a while ago.
+type staleJournal struct {
+	Journal
+	listed []Record
+}
+
+func (j staleJournal) Open(context.Context) ([]Record, error) { return j.listed, nil }
+
+// An intent that is refused after Resume has listed it is not begun again, and one that has become final is not sent again.
+func TestResumeOfWhatHasEnded(t *testing.T) {
+	j := openFile(t, filepath.Join(t.TempDir(), "j"))
+	s := &server{faults: []fault{says(401, problem(401, "unauthenticated"))}}
+	c := newClient(t, s, j)
+	if _, err := c.Do(t.Context(), payment(0)); !errors.As(err, new(*RefusedError)) {
+		t.Fatal(err)
+	}
+	if _, err := c.Do(t.Context(), payment(1)); err != nil {
+		t.Fatal(err)
+	}
+	c = newClient(t, s, staleJournal{j, []Record{{Intent: payment(0).Intent}, {Intent: payment(1).Intent}}})
+	if outcomes, err := c.Resume(t.Context()); err != nil || len(outcomes) != 0 || s.requests != 2 {
+		t.Fatal(outcomes, err, s.requests)
 	}
 }
 

@@ -199,6 +199,18 @@ func (f *File) Begin(_ context.Context, r Record) (*Record, error) {
 	return nil, f.sync(size)
 }
 
+// Continue implements [Journal].
+func (f *File) Continue(_ context.Context, intent string) (*Record, error) {
+	f.mu.Lock()
+	r, ok := f.records[intent]
+	size := f.size
+	f.mu.Unlock()
+	if !ok || r.State != Sent {
+		return nil, nil
+	}
+	return &r, f.sync(size)
+}
+
 // Note implements [Journal].
 func (f *File) Note(_ context.Context, r Record) error {
 	f.mu.Lock()

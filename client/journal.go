@@ -21,6 +21,10 @@ type Journal interface {
 	// callers with the same intent, in one process or in two, only one gets nil.
 	Begin(ctx context.Context, r Record) (stored *Record, err error)
 
+	// Continue returns the record of an intent that is Sent, and nil for any other. Like a caller of Begin, its caller may
+	// send the request from then on.
+	Continue(ctx context.Context, intent string) (*Record, error)
+
 	// Note stores what is now known of an intent. A record that is Sent or Final may be lost in a crash: the request is
 	// then sent again. One that is Refused or Broken must be durable.
 	Note(ctx context.Context, r Record) error

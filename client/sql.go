@@ -67,11 +67,29 @@ func (j *SQLJournal) Begin(ctx context.Context, r Record) (*Record, error) {
 	if callers == 1 {
 		return nil, nil
 	}
-	was := &Record{}
-	if err := json.Unmarshal([]byte(stored), was); err != nil {
-		return nil, fmt.Errorf("%w: the record of %q: %w", ErrJournalDamaged, r.Intent, err)
+	return readRecord(stored)
+}
+
+// Continue implements [Journal]. It is one caller more, so that no other says that the request was refused.
+func (j *SQLJournal) Continue(ctx context.Context, intent string) (*Record, error) {
+	var stored string
+	err := j.db.QueryRowContext(ctx, `UPDATE payonce_intents SET callers = callers + 1
+		WHERE intent = $1 AND state = 'sent' RETURNING record`, intent).Scan(&stored)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("continue %q: %w", intent, err)
 	}
-	return was, nil
+	return readRecord(stored)
+}
+
+func readRecord(text string) (*Record, error) {
+	r := &Record{}
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrJournalDamaged, err)
+	}
+	return r, nil
 }
 
 // timeFormat sorts as the instants do.
@@ -107,14 +125,14 @@ func (j *SQLJournal) Open(ctx context.Context) (open []Record, err error) {
 	defer func() { err = errors.Join(err, rows.Err(), rows.Close()) }()
 	for rows.Next() {
 		var text string
-		var r Record
 		if err := rows.Scan(&text); err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal([]byte(text), &r); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrJournalDamaged, err)
+		r, err := readRecord(text)
+		if err != nil {
+			return nil, err
 		}
-		open = append(open, r)
+		open = append(open, *r)
 	}
 	return open, nil
 }

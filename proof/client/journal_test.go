@@ -139,6 +139,12 @@ func testJournal(t *testing.T, open func() client.Journal) {
 		require.NoError(t, err)
 		same(r, stored)
 	}
+	for n, open := range map[int]bool{0: true, 1: true, 3: false, 4: false, 9: false} {
+		stored, err = j.Continue(ctx, record(n).Intent)
+		require.NoError(t, err)
+		require.Equal(t, open, stored != nil, n)
+	}
+	same(seen, must(j.Continue(ctx, seen.Intent)))
 	list, err := j.Open(ctx)
 	require.NoError(t, err)
 	var names []string
@@ -146,6 +152,13 @@ func testJournal(t *testing.T, open func() client.Journal) {
 		names = append(names, r.Intent)
 	}
 	require.Equal(t, []string{"intent 0 ✓", "intent 1 ✓", "intent 2 ✓"}, names)
+}
+
+func must(r *client.Record, err error) *client.Record {
+	if err != nil {
+		panic(err)
+	}
+	return r
 }
 
 // TestSharedJournal: with two processes at one intent, neither may say that it was refused: the other may have sent it. And
@@ -167,6 +180,15 @@ func TestSharedJournal(t *testing.T) {
 	list, err := two.Open(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
+	resumed := client.Record{Intent: "b", State: client.Sent}
+	_, err = one.Begin(t.Context(), resumed)
+	require.NoError(t, err)
+	_, err = two.Continue(t.Context(), "b")
+	require.NoError(t, err)
+	resumed.State = client.Refused
+	require.Error(t, one.Note(t.Context(), resumed), "the other process is sending it")
+	resumed.State = client.Final
+	require.NoError(t, one.Note(t.Context(), resumed))
 	r.State = client.Final
 	require.NoError(t, two.Note(t.Context(), r))
 	r.State = client.Sent
