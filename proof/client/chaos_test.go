@@ -31,7 +31,7 @@ import (
 func TestMain(m *testing.M) { world.Main(m) }
 
 // usual is how long clients are killed where CLIENT_CHAOS does not say.
-const usual = 20 * time.Second
+const usual = 15 * time.Second
 
 // window is how many orders a process of a shop is given. It does them all again after each kill.
 const window = 20
