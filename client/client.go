@@ -43,6 +43,7 @@ type Client struct {
 	o       Options
 	profile Profile
 	http    http.Client
+	traces  bool // the transport is net/http's, which reports its connections
 	retries budget
 	turns   turns
 	now     func() time.Time
@@ -109,7 +110,8 @@ func New(o Options) (*Client, error) {
 		o.AttemptTimeout = 50 * time.Second
 	}
 	o.Base = strings.TrimRight(o.Base, "/")
-	return &Client{o: o, profile: *o.Profile, now: time.Now, http: http.Client{
+	_, traces := cmp.Or(o.HTTP, http.DefaultTransport).(*http.Transport)
+	return &Client{o: o, profile: *o.Profile, now: time.Now, traces: traces, http: http.Client{
 		Transport:     o.HTTP,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
@@ -328,7 +330,7 @@ func (c *Client) attempt(ctx context.Context, r Record, again bool) (a attempt) 
 	defer cancel()
 	var asked atomic.Bool
 	var got atomic.Int32
-	defer func() { a.traced, a.connections = asked.Load(), int(got.Load()) }()
+	defer func() { a.traced, a.connections = c.traces || asked.Load(), int(got.Load()) }()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { got.Add(1) },

@@ -168,7 +168,7 @@ func openFile(t *testing.T, path string) *File {
 
 func newClient(t *testing.T, s http.RoundTripper, j Journal, changes ...func(*Options)) *Client {
 	t.Helper()
-	o := Options{Base: "http://pay.example", Journal: j, HTTP: s, Timeout: 5 * time.Second}
+	o := Options{Base: "http://pay.example", Journal: j, HTTP: s, Timeout: time.Minute}
 	for _, change := range changes {
 		change(&o)
 	}
