@@ -319,6 +319,32 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// What a response said is compared with one that another process gets.
+func TestContradictionAfterRestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	s := &server{faults: []fault{says(202, `{"id":"pay_1","status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`), kill(cutBefore)}}
+	j := openFile(t, path)
+	dies(t, func() { _, _ = newClient(t, s, j).Do(t.Context(), payment(0)) })
+	_ = j.file.Close()
+	s.mu = sync.Mutex{}
+	c := newClient(t, s, openFile(t, path))
+	if _, err := c.Do(t.Context(), payment(0)); !errors.As(err, new(*BrokenPromiseError)) {
+		t.Fatal(err)
+	}
+}
+
+// That a request was refused, or a server contradicted itself, is on the disk before the caller is told.
+func TestRefusedAndBrokenAreDurable(t *testing.T) {
+	for name, f := range map[string]fault{"Refused": says(400, problem(400, "invalid-request")), "Broken": says(201, `{"order_id":"ord_9"}`)} {
+		t.Run(name, func(t *testing.T) {
+			j := openFile(t, filepath.Join(t.TempDir(), "j"))
+			if _, err := newClient(t, &server{faults: []fault{f}}, j).Do(t.Context(), payment(0)); err == nil || j.synced != j.size {
+				t.Fatal(err, j.synced, j.size)
+			}
+		})
+	}
+}
+
 // staleJournal lists what was open a while ago.
 type staleJournal struct {
 	Journal
