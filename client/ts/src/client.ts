@@ -111,12 +111,10 @@ export class Client {
     try {
       const q = this.#valid(request);
       const intent = request.intent;
-      const run = (): Promise<IntentResponse> => {
+      return await this.#alone(intent, deadline, () => {
         deadline.signal.throwIfAborted();
         return this.#begin(intent, q, deadline, () => (begun = true));
-      };
-      return await this.#turns.run(intent, deadline, () => this.#journal.exclusive === undefined
-        ? run() : this.#journal.exclusive(intent, deadline.signal, run));
+      });
     } catch (error) {
       throw begun ? error : new NotSentError(error);
     } finally {
@@ -188,6 +186,33 @@ export class Client {
     };
     await Promise.all(Array.from({ length: resumeAtOnce }, work));
     return outcomes;
+  }
+
+  /**
+   * Ends an intent whose outcome the caller has found elsewhere: by reading the object, or by the server's record of the
+   * key. do returns the response from then on and sends nothing. It is for an UnknownError, MismatchError or
+   * ExpiredError that stays; an intent that is not open, or not known, is an error.
+   */
+  async settle(intent: string, outcome: { status: number; headers?: HeadersInit; body?: Uint8Array | string }): Promise<void> {
+    const deadline = new Deadline(this.#timeout, undefined);
+    try {
+      await this.#alone(intent, deadline, async () => {
+        const r = (await this.#journal.open()).find((open) => open.intent === intent);
+        if (r === undefined) throw new Error(`${JSON.stringify(intent)} is not an open intent`);
+        const body = typeof outcome.body === "string" ? new TextEncoder().encode(outcome.body) : outcome.body ?? new Uint8Array();
+        const response = new IntentResponse(
+          { ...outcome, headers: new Headers(outcome.headers), body, intent, key: r.key, final: true });
+        await this.#journal.note({ ...r, state: "final", response: kept(response) });
+      });
+    } finally {
+      deadline.close();
+    }
+  }
+
+  /** Runs what concerns an intent, one caller after another. */
+  #alone<T>(intent: string, deadline: Deadline, run: () => Promise<T>): Promise<T> {
+    return this.#turns.run(intent, deadline, () => this.#journal.exclusive === undefined
+      ? run() : this.#journal.exclusive(intent, deadline.signal, run));
   }
 
   /** Sends a request until the response is final. earlier: an attempt before this call may have reached the server. */
