@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 
 import { folder, problem, Server } from "./server.js";
 
-const intents = Number(process.env["INTENTS"] ?? 1500);
+const intents = Number(process.env["INTENTS"] ?? 1000);
 const worker = fileURLToPath(new URL("./worker.js", import.meta.url));
 
 // Processes are killed while they pay, with SIGKILL, and their journal is cut in between, anywhere after the intents
@@ -51,7 +51,7 @@ for (const cut of [false, true]) {
       process_.stdout.on("data", (text: Buffer) => (paid ||= text.includes("all are paid")));
       const before = api.requests;
       const kill = setInterval(() => { // once it has sent some requests
-        if (api.requests - before > 20 + Math.random() * 40) process_.kill("SIGKILL");
+        if (api.requests - before > 40 + Math.random() * 80) process_.kill("SIGKILL");
       }, 5);
       const [code, signal] = await new Promise<[number | null, string | null]>((resolve) =>
         process_.on("close", (...end) => resolve(end)));
