@@ -14,7 +14,7 @@ export interface BrowserOptions {
   id?: string;
 }
 
-export function named(o: BrowserOptions): { name: string; id: string | undefined } {
+export function named(o: BrowserOptions = {}): { name: string; id: string | undefined } {
   if (o.id !== undefined && !validID(o.id)) throw new TypeError("the id of a journal is a line of 1 to 200 characters");
   return { name: o.name ?? "payonce-journal", id: o.id };
 }

@@ -1,18 +1,19 @@
 import { exclusive, failed, named, type BrowserOptions } from "./browser.js";
 import { JournalDamagedError, JournalFailedError } from "./errors.js";
-import { decode, encode, headStart, idOf, newID, openOf, replaces, type IntentRecord, type Journal } from "./journal.js";
+import { decode, encode, headStart, idOf, openOf, replaces, type IntentRecord, type Journal } from "./journal.js";
 
 /**
- * Opens the journal in localStorage, or makes it. Prefer openIndexedDB: localStorage holds some 5 MB, and a browser
- * writes it to the disk some seconds later, so a crash of the browser may lose what was stored last. The keys of lost
- * records are found again, because they are made from the id; name the id, or that may be lost as well, with a journal
- * that was just made. Several tabs may use it, through the Web Locks API, which it needs.
+ * Opens the journal in localStorage, or makes it, under an id that the server gives. Prefer openIndexedDB: localStorage
+ * holds some 5 MB, a browser writes it to the disk some seconds later, and what one tab has written another may read
+ * late, even in a lock. So a record may be lost, or two tabs may send one intent; the key is the same, because it is made
+ * from the id. An id that the journal drew itself could be lost or drawn twice in the same way, and with it the keys.
  *
  * It throws JournalForeignError, JournalDamagedError, JournalFullError or JournalFailedError; whatever the error, the
  * entries were left as they were.
  */
-export async function openLocalStorage(o: BrowserOptions = {}): Promise<Journal> {
+export async function openLocalStorage(o: BrowserOptions & { id: string }): Promise<Journal> {
   const { name, id } = named(o);
+  if (id === undefined) throw new TypeError("a journal in localStorage needs an id from the server");
   try {
     if (globalThis.navigator?.locks === undefined) {
       throw new JournalFailedError("tabs share it through the Web Locks API, which browsers have on pages of https: only");
@@ -24,9 +25,8 @@ export async function openLocalStorage(o: BrowserOptions = {}): Promise<Journal>
       const head = storage.getItem(name);
       if (head === null) {
         if (records.intents().length > 0) throw new JournalDamagedError("its head is lost, and with it its id");
-        const made = id ?? newID();
-        storage.setItem(name, headStart + made);
-        return new InLocalStorage(records, storage, name, made);
+        storage.setItem(name, headStart + id);
+        return new InLocalStorage(records, storage, name, id);
       }
       const journal = new InLocalStorage(records, storage, name, idOf(head, id));
       records.all(); // or a damaged record would be found when it is needed
@@ -37,7 +37,7 @@ export async function openLocalStorage(o: BrowserOptions = {}): Promise<Journal>
   }
 }
 
-/** Runs what reads and writes the entries of a journal, one tab after another: browsers do not promise that otherwise. */
+/** Runs what reads and writes the entries of a journal, one tab after another. */
 async function locked<T>(name: string, run: () => T): Promise<T> {
   return await navigator.locks.request(name, run) as T;
 }
