@@ -49,6 +49,8 @@ var inStep = map[string]struct{ step, line string }{
 	"go test ./internal/payments ./cmd/api":                              {"test", " ./..."},
 	"go test -C proof ./museum":                                          {"test", "go_test -C proof "},
 	"go test -C proof ./client":                                          {"test", "go_test -C proof "},
+	"go test -C proof ./client/ts":                                       {"test", "go_test -C proof "},
+	"go test -C proof -run TestClient ./browser":                         {"test", "go_test -C proof "},
 
 	"docker compose up --build --wait": {"docker",
 		"docker compose up --build --wait\n"},

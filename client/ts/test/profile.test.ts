@@ -142,7 +142,7 @@ test("PayonceCheck", () => {
     ["/v1/payments/pay_1/capture", `{}`, `{"id":"pay_1"}`, ""],
     ["/v1/payments/pay_1/capture", `{}`, `{"id":"pay_2"}`, "pay_2"],
     ["/v1/orders/ord_1/cancel", ``, `{"id":"ord_2"}`, "ord_2"],
-    ["/v1/checkouts", `{"currency":"usd"}`, `{"id":"chk_1"}`, ""],
+    ["/v1/other", `{"currency":"usd"}`, `{"id":"oth_1"}`, ""],
   ];
   for (const [path, sent, got, contains] of table) {
     const request = { method: "POST", path, contentType: "application/json", body: new TextEncoder().encode(sent) };

@@ -61,7 +61,7 @@ test("Readme/Node", async (t) => {
   assert.deepEqual(requests.map((q) => [q.url, q.headers.authorization]), [["/v1/payments", "Bearer sk"]]);
 });
 
-// The browser's example is compiled here, and run in Chromium by the same client's tests in proof/browser.
+// The browser's example is only compiled here.
 test("Readme/Browser", (t) => {
   const text = "declare const cart: { id: string; order: string; attempt: number; card: string };\n" + example("In a browser");
   const program = compile(t, text.replace('from "payonce-client";', 'from "payonce-client"; export {};'));
