@@ -47,7 +47,7 @@ func install(tb testing.TB, source string) {
 		tb.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil { //nolint:gosec // a descriptor is small
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
 		tb.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(source, "node_modules/typescript/bin/tsc")); err == nil {
