@@ -153,16 +153,16 @@ test("NotSent", async (t) => {
   assert.deepEqual(await c.resume(), []);
   assert.equal(s.requests, 0);
 
-  const nobody = new Client({ base: "http://127.0.0.1:9", journal, timeout: 300 });
+  const nobody = new Client({ base: "http://127.0.0.1:9", journal, timeout: 1000 });
   await assert.rejects(nobody.do(payment(0)), { name: "UnknownError" });
   assert.equal((await journal.open()).length, 1);
 });
 
 // A refusal for the time being is a refusal when the time is over, and leaves the request free to be changed.
 test("LaterUntilTheDeadline", async (t) => {
-  const s = new Server(...Array.from({ length: 1000 }, () => says(429, problem(429, "rate-limited"))));
+  const s = new Server(...Array.from({ length: 5000 }, () => says(429, problem(429, "rate-limited"))));
   const journal = await journalIn(t);
-  await assert.rejects(newClient(s, { journal, timeout: 50 }).do(payment(0)), { name: "RefusedError" });
+  await assert.rejects(newClient(s, { journal, timeout: 1000 }).do(payment(0)), { name: "RefusedError" });
   assert.deepEqual(await journal.open(), []);
 });
 
@@ -196,7 +196,8 @@ test("ConcurrentCallsOfOneIntent", async (t) => {
 test("SignalEndsTheWaitForATurn", async (t) => {
   const s = new Server(() => new Promise(() => undefined));
   const c = newClient(s, { journal: await journalIn(t) });
-  const first = c.do(payment(0), { signal: AbortSignal.timeout(500) }).catch(() => undefined);
+  const first = c.do(payment(0), { signal: AbortSignal.timeout(1000) }).catch(() => undefined);
+  while (s.requests === 0) await new Promise((resolve) => setTimeout(resolve, 1));
   await assert.rejects(c.do(payment(0), { signal: AbortSignal.timeout(20) }), { name: "NotSentError" });
   assert.equal(s.requests, 1);
   s.faults = [() => { throw new TypeError("fetch failed"); }];
@@ -225,14 +226,12 @@ test("ClientRefuses", async (t) => {
 
 // After the lifetime of keys the server would execute the request again.
 test("KeyLifetime", async (t) => {
-  const s = new Server(...Array.from({ length: 1000 }, () => cutAfter));
+  const s = new Server(...Array.from({ length: 5000 }, () => cutAfter));
   const journal = await journalIn(t);
-  const profile = { ...Draft, keyLifetime: 200 };
-  await assert.rejects(newClient(s, { journal, profile, timeout: 20 }).do(payment(0)), { name: "UnknownError" });
+  await assert.rejects(newClient(s, { journal, profile: Draft, timeout: 1000 }).do(payment(0)), { name: "UnknownError" });
   const requests = s.requests;
   assert.ok(requests > 0);
-  await new Promise((resolve) => setTimeout(resolve, 210));
-  await assert.rejects(newClient(s, { journal, profile }).do(payment(0)), (error: Error) => {
+  await assert.rejects(newClient(s, { journal, profile: { ...Draft, keyLifetime: 1 } }).do(payment(0)), (error: Error) => {
     assert.deepEqual([error.name, (error.cause as Error).name], ["UnknownError", "KeyTooOldError"]);
     return true;
   });

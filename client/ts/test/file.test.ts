@@ -23,7 +23,7 @@ async function realJournal(path: string, intents: number): Promise<{ whole: Buff
   for (let i = 0; i < intents; i++) {
     const journal = await openFile(path);
     server.faults = [...ends[i % ends.length]!];
-    const until = new Promise((resolve) => setTimeout(resolve, 30));
+    const until = new Promise((resolve) => setTimeout(resolve, 500));
     await Promise.race([newClient(server, { journal }).do(payment(i)).catch(() => undefined), until]);
     await journal.close();
   }
