@@ -109,7 +109,7 @@ var parts = []part{
 			"internal/notifier/",
 			"cmd/api/part_webhooks.go",
 			"internal/http/webhook_endpoints.go", "internal/http/problem_texts_webhook_endpoints.go",
-			"internal/http/contract_webhooks_test.go",
+			"internal/http/contract_webhooks_test.go", "docs/receive-webhooks.md",
 			"db/migrations/00010_webhooks.sql", "db/queries/deliveries.sql", "db/queries/webhook_endpoints.sql",
 			"db/queries/invariants_webhooks.sql", "db/queries/operator_webhooks.sql",
 			"internal/postgres/invariants_webhooks.go", "internal/payments/invariants_webhooks_test.go",

@@ -150,7 +150,7 @@ func TestNames(t *testing.T) {
 	metrics, err := inventory.FindMetrics()
 	require.NoError(t, err)
 	words, err := inventory.Words(".go", ".sql", ".yml", ".yaml", ".conf", "Makefile", "Dockerfile", "run", ".html",
-		".js", ".json", ".mod")
+		".js", ".ts", ".json", ".mod")
 	require.NoError(t, err)
 	files, err := inventory.Files("")
 	require.NoError(t, err)
