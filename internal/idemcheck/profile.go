@@ -1,0 +1,187 @@
+package idemcheck
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Profile describes an API. Texts may contain {{name}}: a variable that a step of Setup has captured, or {{n}}, a number
+// that is new for each intent.
+type Profile struct {
+	Name string `yaml:"name"`
+	// Headers of every request, such as Authorization.
+	Headers map[string]string `yaml:"headers"`
+	// OtherTenant are the headers of another tenant; none: scope by tenant is not asked.
+	OtherTenant map[string]string `yaml:"other_tenant"`
+	Key         KeyPromise        `yaml:"key"`
+	// Setup makes what an intent needs, such as an order to pay.
+	Setup []Step `yaml:"setup"`
+	// Intent is the request whose effect must happen once.
+	Intent Request `yaml:"intent"`
+	// OtherBody is another valid body of the intent, for a mismatch. Empty: not asked.
+	OtherBody string `yaml:"other_body"`
+	// Refused is a body that the API refuses for good, with RefusedStatus. Empty: not asked.
+	Refused       string `yaml:"refused_body"`
+	RefusedStatus int    `yaml:"refused_status"`
+	// Safe is a request that changes nothing, on which a key is ignored. Empty path: not asked.
+	Safe    Request  `yaml:"safe"`
+	Effects Effects  `yaml:"effects"`
+	Status  Statuses `yaml:"status"`
+	Replay  Replay   `yaml:"replay"`
+	// Faults are ways to make the API fail after the effect. Empty: not asked.
+	Faults []Fault `yaml:"faults"`
+	// Expire has stored responses expire. Nil: not asked.
+	Expire *Request `yaml:"expire"`
+	// Concurrent is how many duplicates are sent at once. Default 100, at most 1000.
+	Concurrent int `yaml:"concurrent"`
+	// Within is how long an intent may take to be final. Default 30 s, at most 5 min.
+	Within time.Duration `yaml:"within"`
+}
+
+// KeyPromise is what the API says of the key itself.
+type KeyPromise struct {
+	Header   string `yaml:"header"`   // default Idempotency-Key
+	Optional bool   `yaml:"optional"` // a request without one is executed
+	Longest  int    `yaml:"longest"`  // characters; 0: not asked
+	Prefix   string `yaml:"prefix"`   // of every key that is made here
+}
+
+// Request is one request. Path is relative to the address that is checked, or a whole URL.
+type Request struct {
+	Method      string            `yaml:"method"` // default POST
+	Path        string            `yaml:"path"`
+	Body        string            `yaml:"body"`
+	ContentType string            `yaml:"content_type"` // default application/json
+	Headers     map[string]string `yaml:"headers"`
+}
+
+// Step is a request before an intent. It gets a key of its own, unless it has one.
+type Step struct {
+	Request `yaml:",inline"`
+	// Capture names members of the JSON response, by a path of names and indexes: data.0.id.
+	Capture map[string]string `yaml:"capture"`
+}
+
+// Effects is how often the effect of an intent has happened.
+type Effects struct {
+	URL string `yaml:"url"`
+	// Count is the path to a number, or to a list, whose length counts. Empty: the whole response.
+	Count string `yaml:"count"`
+	// Command prints the number.
+	Command []string `yaml:"command"`
+}
+
+// Statuses are the responses that are promised.
+type Statuses struct {
+	Success  []int `yaml:"success"`   // default any 2xx but 202
+	Pending  []int `yaml:"pending"`   // default 202; the same request is sent again until it is final
+	Missing  int   `yaml:"missing"`   // default 400
+	Mismatch int   `yaml:"mismatch"`  // default 422
+	InFlight []int `yaml:"in_flight"` // default 409
+	Again    []int `yaml:"again"`     // default 429 and 5xx: the same request may be sent again
+	Expired  int   `yaml:"expired"`   // 0: after expiry the request may be executed again
+}
+
+// Replay is how a replay shows.
+type Replay struct {
+	Same   []string          `yaml:"same"`   // headers that are those of the first response
+	Marker map[string]string `yaml:"marker"` // headers of a replay that the first response lacks
+}
+
+// Fault is a request that makes the next intent fail after its effect.
+type Fault struct {
+	Name    string `yaml:"name"`
+	Request `yaml:",inline"`
+}
+
+const (
+	concurrentMax = 1000
+	withinMax     = 5 * time.Minute
+)
+
+// Parse reads a profile. An unknown member is an error that says its line.
+func Parse(text []byte) (Profile, error) {
+	p := Profile{Concurrent: 100, Within: 30 * time.Second}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&p); err != nil && !errors.Is(err, io.EOF) {
+		return p, fmt.Errorf("the profile: %w", err)
+	}
+	p.fill()
+	return p, p.check()
+}
+
+func (p *Profile) fill() {
+	if p.Key.Header == "" {
+		p.Key.Header = "Idempotency-Key"
+	}
+	p.Intent.fill(http.MethodPost)
+	p.Safe.fill(http.MethodGet)
+	for i := range p.Setup {
+		p.Setup[i].fill(http.MethodPost)
+	}
+	for i := range p.Faults {
+		p.Faults[i].fill(http.MethodPost)
+	}
+	if p.Expire != nil {
+		p.Expire.fill(http.MethodPost)
+	}
+	s := &p.Status
+	if s.Missing == 0 {
+		s.Missing = http.StatusBadRequest
+	}
+	if s.Mismatch == 0 {
+		s.Mismatch = http.StatusUnprocessableEntity
+	}
+	if len(s.InFlight) == 0 {
+		s.InFlight = []int{http.StatusConflict}
+	}
+	if len(s.Pending) == 0 {
+		s.Pending = []int{http.StatusAccepted}
+	}
+}
+
+func (r *Request) fill(method string) {
+	if r.Method == "" {
+		r.Method = method
+	}
+	if r.ContentType == "" {
+		r.ContentType = "application/json"
+	}
+}
+
+func (p *Profile) check() error {
+	switch {
+	case p.Name == "":
+		return errors.New("the profile: name is missing")
+	case p.Intent.Path == "":
+		return errors.New("the profile: intent.path is missing")
+	case p.Effects.URL != "" && len(p.Effects.Command) > 0:
+		return errors.New("the profile: effects are counted at a url or by a command, not both")
+	case p.Concurrent < 2 || p.Concurrent > concurrentMax:
+		return fmt.Errorf("the profile: concurrent must be from 2 to %d", concurrentMax)
+	case p.Within <= 0 || p.Within > withinMax:
+		return fmt.Errorf("the profile: within must be at most %s", withinMax)
+	case p.Refused != "" && p.RefusedStatus == 0:
+		return errors.New("the profile: refused_body needs refused_status")
+	}
+	return nil
+}
+
+// counted reports whether effects can be counted.
+func (p *Profile) counted() bool { return p.Effects.URL != "" || len(p.Effects.Command) > 0 }
+
+// expand puts variables into a text.
+func expand(text string, variables map[string]string) string {
+	for name, value := range variables {
+		text = strings.ReplaceAll(text, "{{"+name+"}}", value)
+	}
+	return text
+}
