@@ -82,7 +82,7 @@ func ask(ctx context.Context, args []string, stdout, stderr io.Writer) (report i
 }
 
 func writeFile(path string, report idemcheck.Report, write func(idemcheck.Report, io.Writer) error) error {
-	f, err := os.Create(path)
+	f, err := os.Create(path) //nolint:gosec // it is named on the command line
 	if err != nil {
 		return err
 	}

@@ -147,11 +147,7 @@ func (c *client) done(ctx context.Context) (in intent, r response, err error) {
 	if !c.succeeded(r) {
 		return in, r, fmt.Errorf("the intent did not succeed: %s", r)
 	}
-	n, err := c.effects(ctx, in)
-	if err == nil && n != 1 {
-		err = brokenBecause("%d effects of one request", n)
-	}
-	return in, r, err
+	return in, r, effect(ctx, c, in, 1, "one request")
 }
 
 // same compares a replay with the first response.
