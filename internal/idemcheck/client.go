@@ -26,11 +26,11 @@ type response struct {
 }
 
 func (r response) String() string {
-	body := r.body
+	body := strings.Join(strings.Fields(r.body), " ")
 	if len(body) > 80 {
-		body = body[:80] + "…"
+		body = strings.ToValidUTF8(body[:80], "") + "…"
 	}
-	return fmt.Sprintf("%d %s", r.status, strings.TrimSpace(body))
+	return fmt.Sprintf("%d %s", r.status, body)
 }
 
 // intent is one thing that a client wants: its key, and what its requests have in common.
