@@ -108,6 +108,10 @@ var inTest = map[string]struct{ dir, test string }{
 
 	`curl "http://HOST:8222/connz?auth=true"`: {"internal/broker", "TestNATSConfiguration"},
 
+	"go run ./cmd/idemcheck -profile profile.yaml http://127.0.0.1:8080": {"cmd/idemcheck", "TestRun"},
+	"go test -C proof ./idemcheck -run TestForeignLibraries":             {"proof/idemcheck", "TestForeignLibraries"},
+	"go test -C proof ./idemcheck -run TestPayonceIsClean":               {"proof/idemcheck", "TestPayonceIsClean"},
+
 	// docs/starter.md
 	`go run ./cmd/new -module github.com/acme/shop -with webhooks,operator ../shop`: {"cmd/new", "TestEachPart"},
 	`cd ../shop && go test ./...`:                                            {"cmd/new", "TestEachPart"},
