@@ -61,6 +61,21 @@ func TestOpenAPI(t *testing.T) {
 		}
 	})
 
+	t.Run("NamesEachSchemaOfA400", func(t *testing.T) {
+		t.Parallel()
+		eachOperation(doc, func(method, path string, op *openapi3.Operation) {
+			response := op.Responses.Value("400")
+			if response == nil {
+				return
+			}
+			schema := response.Value.Content["application/problem+json"].Schema
+			require.NotEmptyf(t, schema.Ref, "%s %s: generated clients have no type for a 400", method, path)
+			for _, one := range schema.Value.OneOf {
+				require.NotEmptyf(t, one.Ref, "%s %s: generated clients have no type for a 400", method, path)
+			}
+		})
+	})
+
 	t.Run("DescribesEachOperation", func(t *testing.T) {
 		t.Parallel()
 		ids := map[string]bool{}
