@@ -1082,6 +1082,7 @@ CREATE TABLE webhook_endpoints (
     CONSTRAINT tenant_has_ten_endpoints CHECK (number >= 1 AND number <= 10),
     CONSTRAINT webhook_url_is_http CHECK (url ~ '^https?://'::text)
 );
+CREATE INDEX webhook_endpoints_disabled ON webhook_endpoints (tenant_id, id) WHERE (disabled_at IS NOT NULL);
 
 CREATE TABLE webhook_secrets (
     tenant_id   text        COLLATE "C" NOT NULL,

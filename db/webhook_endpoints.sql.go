@@ -25,18 +25,25 @@ const EndpointDisable = `-- name: EndpointDisable :one
 UPDATE webhook_endpoints
 SET disabled_at = clock_timestamp(), failing_since = NULL, version = version + $1::integer
 WHERE tenant_id = $2 AND id = $3 AND disabled_at IS NULL
+  AND coalesce(clock_timestamp() - failing_since, '0') >= $4::interval
 RETURNING tenant_id, id, number, version, url, event_types, description, created_at, failing_since, disabled_at
 `
 
 type EndpointDisableParams struct {
-	Events   int32
-	TenantID string
-	ID       string
+	Events     int32
+	TenantID   string
+	ID         string
+	FailingFor time.Duration
 }
 
-// Disables an endpoint. No row: there is none, or it is disabled already.
+// Disables an endpoint whose attempts have failed for so long (0: any). No row: there is none, or it is disabled already.
 func (q *Queries) EndpointDisable(ctx context.Context, arg EndpointDisableParams) (WebhookEndpoint, error) {
-	row := q.db.QueryRow(ctx, EndpointDisable, arg.Events, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, EndpointDisable,
+		arg.Events,
+		arg.TenantID,
+		arg.ID,
+		arg.FailingFor,
+	)
 	var i WebhookEndpoint
 	err := row.Scan(
 		&i.TenantID,
@@ -230,8 +237,9 @@ func (q *Queries) EndpointLock(ctx context.Context, arg EndpointLockParams) (Web
 	return i, err
 }
 
-const EndpointRecovers = `-- name: EndpointRecovers :exec
-UPDATE webhook_endpoints SET failing_since = NULL WHERE tenant_id = $1 AND id = $2
+const EndpointRecovers = `-- name: EndpointRecovers :execrows
+UPDATE webhook_endpoints SET failing_since = NULL
+WHERE tenant_id = $1 AND id = $2 AND failing_since IS NOT NULL
 `
 
 type EndpointRecoversParams struct {
@@ -239,10 +247,13 @@ type EndpointRecoversParams struct {
 	ID       string
 }
 
-// Records that an attempt has arrived.
-func (q *Queries) EndpointRecovers(ctx context.Context, arg EndpointRecoversParams) error {
-	_, err := q.db.Exec(ctx, EndpointRecovers, arg.TenantID, arg.ID)
-	return err
+// Records that an attempt has arrived. Zero rows: none had failed.
+func (q *Queries) EndpointRecovers(ctx context.Context, arg EndpointRecoversParams) (int64, error) {
+	result, err := q.db.Exec(ctx, EndpointRecovers, arg.TenantID, arg.ID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const EndpointSet = `-- name: EndpointSet :exec

@@ -19,6 +19,8 @@ CREATE TABLE webhook_endpoints (
     CONSTRAINT endpoint_wants_events CHECK (cardinality(event_types) > 0)
 );
 
+CREATE INDEX webhook_endpoints_disabled ON webhook_endpoints (tenant_id, id) WHERE disabled_at IS NOT NULL;
+
 -- A webhook secret signs deliveries, as Standard Webhooks describes. The newest of an endpoint has no end; the one before
 -- it signs as well until it ends. Sealed, if there is a DATA_KEY.
 CREATE TABLE webhook_secrets (

@@ -26,10 +26,11 @@ WHERE tenant_id = @tenant_id AND (@after::text = '' OR id < @after::text)
 ORDER BY id DESC LIMIT @limit_rows;
 
 -- name: EndpointDisable :one
--- Disables an endpoint. No row: there is none, or it is disabled already.
+-- Disables an endpoint whose attempts have failed for so long (0: any). No row: there is none, or it is disabled already.
 UPDATE webhook_endpoints
 SET disabled_at = clock_timestamp(), failing_since = NULL, version = version + @events::integer
 WHERE tenant_id = @tenant_id AND id = @id AND disabled_at IS NULL
+  AND coalesce(clock_timestamp() - failing_since, '0') >= @failing_for::interval
 RETURNING *;
 
 -- name: EndpointEnable :one
@@ -43,9 +44,10 @@ RETURNING *;
 UPDATE webhook_endpoints SET failing_since = clock_timestamp()
 WHERE tenant_id = @tenant_id AND id = @id AND failing_since IS NULL AND disabled_at IS NULL;
 
--- name: EndpointRecovers :exec
--- Records that an attempt has arrived.
-UPDATE webhook_endpoints SET failing_since = NULL WHERE tenant_id = @tenant_id AND id = @id;
+-- name: EndpointRecovers :execrows
+-- Records that an attempt has arrived. Zero rows: none had failed.
+UPDATE webhook_endpoints SET failing_since = NULL
+WHERE tenant_id = @tenant_id AND id = @id AND failing_since IS NOT NULL;
 
 -- name: SecretsRemoveOlder :exec
 -- Removes the secrets of an endpoint before its newest.

@@ -212,16 +212,21 @@ func (s *Endpoints) rotate(ctx context.Context, q *db.Queries, row db.WebhookEnd
 	return shown, err
 }
 
-// disableFailing disables an endpoint for its failures, and says so in an event. It does nothing if it is disabled.
-func disableFailing(ctx context.Context, q *db.Queries, tenantID, id string) error {
-	row, err := q.EndpointDisable(ctx, db.EndpointDisableParams{TenantID: tenantID, ID: id, Events: 1})
+// disableFailing disables an endpoint whose attempts have failed for so long (0: any), and says so in an event. It does
+// nothing if it is disabled, or has recovered.
+func disableFailing(
+	ctx context.Context, q *db.Queries, tenantID, id string, failed time.Duration,
+) (disabled bool, err error) {
+	row, err := q.EndpointDisable(ctx, db.EndpointDisableParams{
+		TenantID: tenantID, ID: id, Events: 1, FailingFor: failed,
+	})
 	if errors.Is(err, postgres.ErrNoRows) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("disable webhook endpoint %s: %w", id, err)
+		return false, fmt.Errorf("disable webhook endpoint %s: %w", id, err)
 	}
-	return outbox.Append(ctx, q, outbox.Event{
+	return true, outbox.Append(ctx, q, outbox.Event{
 		TenantID: tenantID, AggregateID: id, Version: row.Version, Type: disabledEvent, Data: outbox.Data(endpointOf(row)),
 	})
 }

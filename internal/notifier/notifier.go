@@ -199,8 +199,8 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 			TenantID: d.TenantID, ID: d.ID, LeaseToken: d.LeaseToken,
 			Status: db.DeliveryStatusDelivered, HttpStatus: code,
 		})
-		if err == nil && d.Fails {
-			err = n.pool.EndpointRecovers(ctx, db.EndpointRecoversParams{TenantID: d.TenantID, ID: d.EndpointID})
+		if err == nil { // Also if it did not fail when this attempt began: another that began later may have failed.
+			_, err = n.pool.EndpointRecovers(ctx, db.EndpointRecoversParams{TenantID: d.TenantID, ID: d.EndpointID})
 		}
 	case status == http.StatusGone || int(d.Attempts) > len(retryAfter):
 		result = "gave_up"
@@ -238,12 +238,23 @@ func (n *Notifier) failed(ctx context.Context, d db.DeliveryLeaseRow, status int
 			return err
 		}
 	}
-	if status != http.StatusGone && d.FailingSeconds < failsFor.Seconds() {
+	failed := failsFor
+	if status == http.StatusGone {
+		failed = 0
+	}
+	if d.FailingSeconds < failed.Seconds() {
 		return nil
 	}
-	n.log.Warn("webhook endpoint disabled", "tenant_id", d.TenantID, "endpoint_id", d.EndpointID, "http_status", status,
-		"failing_seconds", d.FailingSeconds)
-	return n.pool.InTx(ctx, func(q *db.Queries) error { return disableFailing(ctx, q, d.TenantID, d.EndpointID) })
+	var disabled bool
+	err := n.pool.InTx(ctx, func(q *db.Queries) (err error) {
+		disabled, err = disableFailing(ctx, q, d.TenantID, d.EndpointID, failed)
+		return err
+	})
+	if err == nil && disabled {
+		n.log.Warn("webhook endpoint disabled", "tenant_id", d.TenantID, "endpoint_id", d.EndpointID, "http_status", status,
+			"failing_seconds", d.FailingSeconds)
+	}
+	return err
 }
 
 // open decrypts the secrets that sign a delivery, the newest first. One before the newest is left out if it cannot be

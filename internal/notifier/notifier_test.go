@@ -398,11 +398,13 @@ func TestNotifier(t *testing.T) {
 	t.Run("EndpointIsDisabledWhenAllHasFailedForThreeDays", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
-			since  string
-			status int
-			want   int // endpoints that are disabled
+			since    string
+			status   int
+			recovers bool // another attempt arrives before this one has failed
+			want     int  // endpoints that are disabled
 		}{
-			{"72 hours 1 minute", 500, 1}, {"71 hours 59 minutes", 500, 0}, {"73 hours", 204, 0},
+			{"72 hours 1 minute", 500, false, 1}, {"71 hours 59 minutes", 500, false, 0}, {"73 hours", 204, false, 0},
+			{"73 hours", 500, true, 0},
 		} {
 			b := setup(t)
 			b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusInternalServerError) }
@@ -411,7 +413,12 @@ func TestNotifier(t *testing.T) {
 			require.Equal(t, 1, b.count("SELECT count(*) FROM webhook_endpoints WHERE failing_since > now() - interval '1 minute'"))
 			b.exec("UPDATE webhook_endpoints SET failing_since = failing_since - $1::interval", c.since)
 			b.due()
-			b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(c.status) }
+			b.answer = func(w http.ResponseWriter, _ int) {
+				if c.recovers {
+					b.exec("UPDATE webhook_endpoints SET failing_since = NULL")
+				}
+				w.WriteHeader(c.status)
+			}
 			b.runOnce(1)
 			require.Equal(t, c.want, b.count("SELECT count(*) FROM webhook_endpoints WHERE disabled_at IS NOT NULL"), c)
 			require.Equal(t, c.want, b.count(`SELECT count(*) FROM outbox_events WHERE type = 'webhook_endpoint.disabled'
@@ -421,6 +428,26 @@ func TestNotifier(t *testing.T) {
 				require.Zero(t, b.count("SELECT count(*) FROM webhook_endpoints WHERE failing_since IS NOT NULL"))
 			}
 		}
+	})
+
+	t.Run("AnAttemptThatArrivesAfterOneThatBeganLaterFailedCounts", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		failed := make(chan struct{})
+		b.answer = func(w http.ResponseWriter, n int) {
+			if n == 2 {
+				w.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			<-failed
+			w.WriteHeader(http.StatusNoContent)
+		}
+		b.publish("ord_1")
+		b.publish("ord_2")
+		time.AfterFunc(200*time.Millisecond, func() { close(failed) })
+		b.runOnce(2)
+		require.Equal(t, 1, b.count("SELECT count(*) FROM webhook_deliveries WHERE status = 'delivered'"))
+		require.Zero(t, b.count("SELECT count(*) FROM webhook_endpoints WHERE failing_since IS NOT NULL"))
 	})
 
 	t.Run("SendsEachEndpointTheTypesThatItWants", func(t *testing.T) {

@@ -367,14 +367,29 @@ func TestQueriesOfWebhookEndpoints(t *testing.T) {
 			row ID=disabled Number=2 Version=3 Url=https://disabled.example EventTypes=[*] CreatedAt=-9h
 				DisabledAt=-1h
 			row ID=busy Number=1 Url=https://busy.example EventTypes=[*] CreatedAt=-9h`},
-		{rule: "DisablesAnEndpoint", query: q.EndpointDisable, each: "fails disabled missing", with: func(of string) any {
+		{rule: "DisablesAnEndpoint", query: q.EndpointDisable, each: "fails well disabled missing", with: func(of string) any {
 			return db.EndpointDisableParams{TenantID: tenant, ID: of, Events: 1}
 		}, want: `
 			fails: row ID=fails Number=4 Version=3 Url=https://fails.example EventTypes=[a] CreatedAt=-9h
 				DisabledAt=now
 			fails: changes webhook_endpoints/fails: disabled_at=now failing_since=null version=3
+			well: row ID=well Number=6 Version=1 Url=https://well.example EventTypes=[*] CreatedAt=-9h
+				DisabledAt=now
+			well: changes webhook_endpoints/well: disabled_at=now version=1
 			disabled: no row
 			missing: no row`},
+		{rule: "DisablesOneThatHasFailedForSoLong", query: q.EndpointDisable, each: "fails shortly well", given: `
+			webhook_endpoints
+			  id       number  failing_since
+			  shortly  8       -1h
+			`, with: func(of string) any {
+			return db.EndpointDisableParams{TenantID: tenant, ID: of, FailingFor: 90 * time.Minute}
+		}, want: `
+			fails: row ID=fails Number=4 Version=2 Url=https://fails.example EventTypes=[a] CreatedAt=-9h
+				DisabledAt=now
+			fails: changes webhook_endpoints/fails: disabled_at=now failing_since=null
+			shortly: no row
+			well: no row`},
 		{rule: "EnablesAnEndpoint", query: q.EndpointEnable, each: "disabled fails missing", with: func(of string) any {
 			return db.EndpointEnableParams{TenantID: tenant, ID: of}
 		}, want: `
@@ -397,9 +412,10 @@ func TestQueriesOfWebhookEndpoints(t *testing.T) {
 			`, with: func(of string) any {
 			return db.EndpointRecoversParams{TenantID: tenant, ID: of}
 		}, want: `
-			well: nothing
+			well: returns 0
+			fails: returns 1
 			fails: changes webhook_endpoints/fails: failing_since=null
-			anothers: nothing`},
+			anothers: returns 0`},
 		{rule: "RemovesThoseThatEnd", query: q.SecretsRemoveOlder, each: "ended well fails", with: func(of string) any {
 			return db.SecretsRemoveOlderParams{TenantID: tenant, EndpointID: of}
 		}, want: `
