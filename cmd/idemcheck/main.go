@@ -16,7 +16,7 @@ import (
 // Exit codes.
 const (
 	exitBroken = 1 // a promise is broken
-	exitUsage  = 2 // it could not be asked
+	exitUsage  = 2 // it could not be asked, or replay and in flight were not
 )
 
 func main() {
@@ -36,6 +36,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	case report.Count(idemcheck.Broken) > 0:
 		return exitBroken
+	case !report.Essential():
+		_, _ = fmt.Fprintln(stderr, "idemcheck: replay and in flight were not both asked, so this report proves nothing")
+		return exitUsage
 	}
 	return 0
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -16,15 +18,23 @@ import (
 // TestRun: the exit code says what was found, and the reports are in the files that were named.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	var made atomic.Int64
-	keyed := map[bool]int{true: http.StatusCreated, false: http.StatusBadRequest}
+	var mu sync.Mutex
+	made := map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			_, _ = fmt.Fprint(w, made.Load())
-			return
+		mu.Lock()
+		defer mu.Unlock()
+		key := r.Header.Get("Idempotency-Key")
+		switch {
+		case r.Method == http.MethodGet:
+			_, _ = fmt.Fprint(w, map[bool]int{true: 1}[made[r.URL.Query().Get("thing")]])
+		case key == "" && r.URL.Path == "/things":
+			w.WriteHeader(http.StatusBadRequest)
+		default:
+			body, _ := io.ReadAll(r.Body)
+			made[string(body)] = true // once for each thing, whatever the key is
+			time.Sleep(time.Millisecond)
+			w.WriteHeader(http.StatusCreated)
 		}
-		made.Add(1) // whether it has a key or not
-		w.WriteHeader(keyed[r.Header.Get("Idempotency-Key") != ""])
 	}))
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
@@ -36,20 +46,36 @@ func TestRun(t *testing.T) {
 		var out bytes.Buffer
 		return run(t.Context(), args, &out, &out), out.String()
 	}
-
-	write("name: a shop\nintent: {path: /things}\n")
-	code, out := ask("-profile", profile, "-junit", dir+"/junit.xml", "-json", dir+"/report.json", "-badge", dir+"/badge.svg",
-		server.URL)
-	require.Zero(t, code, out)
-	require.Contains(t, out, "1 hold, 0 broken, 10 not asked")
-	for _, file := range []string{"junit.xml", "report.json", "badge.svg"} {
-		require.FileExists(t, filepath.Join(dir, file))
+	files := []string{"-junit", dir + "/junit.xml", "-json", dir + "/report.json", "-badge", dir + "/badge.svg"}
+	badge := func() string {
+		for _, file := range []string{"junit.xml", "report.json"} {
+			require.FileExists(t, filepath.Join(dir, file))
+		}
+		text, err := os.ReadFile(dir + "/badge.svg")
+		require.NoError(t, err)
+		return string(text)
 	}
 
-	write("name: a shop\nintent: {path: /things}\neffects: {url: /count}\n")
-	code, out = ask("-profile", profile, server.URL)
+	counted := "name: a shop\nsettle: 20ms\nconcurrent: 20\neffects: {url: '/count?thing={{n}}'}\n"
+	write(counted + "intent: {path: /things, body: '{{n}}'}\n")
+	code, out := ask(append(files, "-profile", profile, server.URL)...)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "5 hold, 0 broken, 8 not asked")
+	require.Regexp(t, "5 of 13 hold", badge())
+	require.Contains(t, badge(), "#0b6e4f")
+
+	write(counted + "intent: {path: /keyless, body: '{{n}}'}\n")
+	code, out = ask(append(files, "-profile", profile, server.URL)...)
 	require.Equal(t, exitBroken, code, out)
-	require.Contains(t, out, "2 effects after a request without a key, expected 0")
+	require.Contains(t, out, "no key: 201 , expected 400")
+	require.Contains(t, badge(), "2 broken, 3 of 13 hold")
+
+	write("name: a shop\nintent: {path: /things, body: '{{n}}'}\n")
+	code, out = ask(append(files, "-profile", profile, server.URL)...)
+	require.Equal(t, exitUsage, code, out)
+	require.Contains(t, out, "0 hold, 0 broken, 13 not asked")
+	require.Contains(t, out, "this report proves nothing")
+	require.Contains(t, badge(), "#777")
 
 	for _, args := range [][]string{
 		{}, {"-profile", profile}, {"-profile", dir + "/none", server.URL}, {"-profile", profile, "https://api.example"},

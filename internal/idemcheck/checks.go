@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -44,40 +43,52 @@ type notAsked struct{ why string }
 func (n *notAsked) Error() string { return n.why }
 
 // check asks for one promise. It returns what it saw; a *broken or a *notAsked says why it does not hold, any other error
-// that it could not be asked.
+// that it could not be asked. Without a way to count effects none is asked.
 type check struct {
 	name, asks string
-	counts     bool // needs effects that can be counted
 	ask        func(ctx context.Context, c *client) (evidence string, err error)
 }
 
 // Checks are all of them, in the order in which they are asked.
 func checks() []check {
 	return []check{
-		{"missing key", "a request without a key is refused, and not executed", false, missingKey},
-		{"invalid key", "an empty key, and one that is too long, are refused, and not executed", false, invalidKey},
-		{"replay", "a repeated request gets the first response, and has one effect", true, replay},
-		{"mismatch", "another request under a used key is refused, and not executed", true, mismatch},
-		{"refusal", "a request that was refused for good is refused again, and has no effect", true, refusal},
-		{"in flight", "duplicates at the same moment have one effect, and one response", true, inFlight},
-		{"client gone", "a request whose client has gone is not executed again by its retry", true, clientGone},
-		{"fault after the effect", "a request that failed after its effect is not executed again by its retry", true, faults},
-		{"scope by tenant", "a key of one tenant is no key of another", true, scope},
-		{"safe methods", "a key on a request that changes nothing is ignored", false, safe},
-		{"expiry", "a key whose response has expired does as is promised", true, expiry},
+		{"missing key", "a request without a key is refused, and not executed", missingKey},
+		{"invalid key", "an empty key, one that is too long and those of the profile are refused, and not executed", invalidKey},
+		{"syntax", "a key is quoted, as a structured field is, or quoted and bare keys are one", syntax},
+		{"replay", "a repeated request gets the first response, and has one effect", replay},
+		{"mismatch", "another request under a used key is refused, and not executed", mismatch},
+		{"refusal", "a request that was refused for good is refused again, and has no effect", refusal},
+		{"in flight", "duplicates at the same moment have one effect, and one response", inFlight},
+		{"client gone", "a request whose client has gone is not executed again by its retry", clientGone},
+		{"fault", "a request that failed before or after its effect has one effect with its retry", faults},
+		{"scope by tenant", "a key of one tenant is no key of another", scopeByTenant},
+		{"scope by endpoint", "a key at one endpoint is another key at another, or is refused there", scopeByEndpoint},
+		{"safe methods", "a key on a request that changes nothing is ignored", safe},
+		{"expiry", "a key whose response has expired does as is promised", expiry},
 	}
 }
 
-// effect checks how often an intent has happened.
-func effect(ctx context.Context, c *client, in intent, want int, after string) error {
-	if !c.profile.counted() {
-		return nil
-	}
-	n, err := c.effects(ctx, in)
-	if err == nil && n != want {
-		err = brokenBecause("%d effects after %s, expected %d", n, after, want)
+// effect checks how often each intent has happened, late effects included.
+func effect(ctx context.Context, c *client, want int, after string, ins ...intent) error {
+	counts, err := c.settled(ctx, want, ins)
+	for _, n := range counts {
+		if n != want {
+			return brokenBecause("%d effects after %s, expected %d", n, after, want)
+		}
 	}
 	return err
+}
+
+// refused checks a response that refuses a key.
+func (c *client) refused(r response, status int, what string) error {
+	if r.status != status {
+		return brokenBecause("%s: %s, expected %d", what, r, status)
+	}
+	kind, _, _ := strings.Cut(r.header.Get("Content-Type"), ";")
+	if _, err := member(r.body, ""); c.profile.Problems && (kind != "application/problem+json" || err != nil) {
+		return brokenBecause("%s: the body is %q, expected application/problem+json", what, kind)
+	}
+	return nil
 }
 
 func missingKey(ctx context.Context, c *client) (string, error) {
@@ -89,31 +100,79 @@ func missingKey(ctx context.Context, c *client) (string, error) {
 		return "", err
 	}
 	r, err := c.send(ctx, c.profile.Intent, in, "", c.profile.Headers)
-	switch {
-	case err != nil:
-		return "", err
-	case r.status != c.profile.Status.Missing:
-		return "", brokenBecause("%s, expected %d", r, c.profile.Status.Missing)
-	}
-	return fmt.Sprint(r.status), effect(ctx, c, in, 0, "a request without a key")
-}
-
-func invalidKey(ctx context.Context, c *client) (string, error) {
-	if c.profile.Key.Longest == 0 {
-		return "", &notAsked{"the profile has no key.longest"}
-	}
-	in, err := c.newIntent(ctx)
 	if err != nil {
 		return "", err
 	}
-	r, err := c.send(ctx, c.profile.Intent, in, strings.Repeat("k", c.profile.Key.Longest+1), c.profile.Headers)
-	switch {
-	case err != nil:
+	if err := c.refused(r, c.profile.Status.Missing, "no key"); err != nil {
 		return "", err
-	case r.status != http.StatusBadRequest:
-		return "", brokenBecause("a key of %d characters: %s, expected 400", c.profile.Key.Longest+1, r)
 	}
-	return "400", effect(ctx, c, in, 0, "a key that is too long")
+	return fmt.Sprintf("%d; no effect", r.status), effect(ctx, c, 0, "a request without a key", in)
+}
+
+func invalidKey(ctx context.Context, c *client) (string, error) {
+	values := slices.Clone(c.profile.Key.Invalid)
+	if !c.profile.Key.Optional { // a key that is optional may be empty
+		values = append(values, "")
+	}
+	if n := c.profile.Key.Longest; n > 0 {
+		long := strings.Repeat("k", n+1)
+		if c.profile.Key.Syntax == quoted {
+			long = `"` + long + `"`
+		}
+		values = append(values, long)
+	}
+	if len(values) == 0 {
+		return "", &notAsked{"a key is optional here, and the profile has neither key.longest nor key.invalid"}
+	}
+	var ins []intent
+	for _, value := range values {
+		in, err := c.newIntent(ctx)
+		if err != nil {
+			return "", err
+		}
+		r, err := c.sendRaw(ctx, in, value)
+		if err != nil {
+			return "", err
+		}
+		if err := c.refused(r, c.profile.Status.Invalid, fmt.Sprintf("the key %.30q of %d characters", value, len(value))); err != nil {
+			return "", err
+		}
+		ins = append(ins, in)
+	}
+	return fmt.Sprintf("%d for each of %d keys; no effect", c.profile.Status.Invalid, len(values)),
+		effect(ctx, c, 0, "an invalid key", ins...)
+}
+
+func syntax(ctx context.Context, c *client) (string, error) {
+	if c.profile.Key.Syntax == bare {
+		return "", &notAsked{"the profile promises nothing of quoted keys: key.syntax"}
+	}
+	if c.profile.Key.Syntax == quoted {
+		in, err := c.newIntent(ctx)
+		if err != nil {
+			return "", err
+		}
+		r, err := c.sendRaw(ctx, in, in.key)
+		if err == nil {
+			err = c.refused(r, c.profile.Status.Invalid, "a bare key")
+		}
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%d for a bare key; no effect", r.status), effect(ctx, c, 0, "a bare key", in)
+	}
+	in, first, err := c.done(ctx)
+	if err != nil {
+		return "", err
+	}
+	again, err := c.finalOf(ctx, func() (response, error) { return c.sendRaw(ctx, in, `"`+in.key+`"`) })
+	if err == nil {
+		err = c.same(first, again)
+	}
+	if err != nil {
+		return "", err
+	}
+	return "a quoted key is the bare one; 1 effect", effect(ctx, c, 1, "a bare and a quoted key", in)
 }
 
 func replay(ctx context.Context, c *client) (string, error) {
@@ -121,7 +180,7 @@ func replay(ctx context.Context, c *client) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for i := range 3 {
+	for range 3 {
 		again, err := c.final(ctx, in)
 		if err != nil {
 			return "", err
@@ -129,14 +188,11 @@ func replay(ctx context.Context, c *client) (string, error) {
 		if err := c.same(first, again); err != nil {
 			return "", err
 		}
-		if err := effect(ctx, c, in, 1, fmt.Sprintf("%d requests", i+2)); err != nil {
-			return "", err
-		}
 	}
-	return fmt.Sprintf("%d, %d bytes, four times; 1 effect", first.status, len(first.body)), nil
+	return fmt.Sprintf("%d, %d bytes, four times; 1 effect", first.status, len(first.body)), effect(ctx, c, 1, "4 requests", in)
 }
 
-// done is a new intent that has succeeded, and had its effect.
+// done is a new intent that has succeeded, and had its effect. More effects may follow.
 func (c *client) done(ctx context.Context) (in intent, r response, err error) {
 	if in, err = c.newIntent(ctx); err != nil {
 		return in, r, err
@@ -147,7 +203,11 @@ func (c *client) done(ctx context.Context) (in intent, r response, err error) {
 	if !c.succeeded(r) {
 		return in, r, fmt.Errorf("the intent did not succeed: %s", r)
 	}
-	return in, r, effect(ctx, c, in, 1, "one request")
+	n, err := c.happened(ctx, in)
+	if err == nil && n != 1 {
+		err = brokenBecause("%d effects after one request, expected 1", n)
+	}
+	return in, r, err
 }
 
 // same compares a replay with the first response.
@@ -179,13 +239,13 @@ func mismatch(ctx context.Context, c *client) (string, error) {
 	other := c.profile.Intent
 	other.Body = c.profile.OtherBody
 	r, err := c.send(ctx, other, in, in.key, c.profile.Headers)
-	switch {
-	case err != nil:
-		return "", err
-	case r.status != c.profile.Status.Mismatch:
-		return "", brokenBecause("another body under the key: %s, expected %d", r, c.profile.Status.Mismatch)
+	if err == nil {
+		err = c.refused(r, c.profile.Status.Mismatch, "another body under the key")
 	}
-	if err := effect(ctx, c, in, 1, "another body under the key"); err != nil {
+	if err == nil {
+		err = effect(ctx, c, 1, "another body under the key", in)
+	}
+	if err != nil {
 		return "", err
 	}
 	again, err := c.final(ctx, in)
@@ -213,126 +273,8 @@ func refusal(ctx context.Context, c *client) (string, error) {
 		case r.status != c.profile.RefusedStatus:
 			return "", brokenBecause("request %d: %s, expected %d", i+1, r, c.profile.RefusedStatus)
 		}
-		if err := effect(ctx, c, in, 0, "a refusal"); err != nil {
-			return "", err
-		}
 	}
-	return fmt.Sprintf("%d twice; no effect", c.profile.RefusedStatus), nil
-}
-
-func inFlight(ctx context.Context, c *client) (string, error) {
-	in, err := c.newIntent(ctx)
-	if err != nil {
-		return "", err
-	}
-	n := c.profile.Concurrent
-	responses, errs := make([]response, n), make([]error, n)
-	start := make(chan struct{})
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			<-start
-			responses[i], errs[i] = c.once(ctx, in)
-		})
-	}
-	close(start)
-	all.Wait()
-	seen := map[int]int{}
-	var first *response
-	for i, r := range responses {
-		if errs[i] != nil {
-			return "", errs[i]
-		}
-		seen[r.status]++
-		switch {
-		case c.succeeded(r) && first == nil:
-			first = &responses[i]
-		case c.succeeded(r) && (r.status != first.status || r.body != first.body):
-			return "", brokenBecause("two duplicates got %s and %s", *first, r)
-		case !c.succeeded(r) && !c.again(r.status):
-			return "", brokenBecause("a duplicate got %s", r)
-		}
-	}
-	last, err := c.final(ctx, in)
-	if err != nil {
-		return "", err
-	}
-	if first != nil && (last.status != first.status || last.body != first.body) {
-		return "", brokenBecause("a duplicate got %s, and a retry %s", *first, last)
-	}
-	if !c.succeeded(last) {
-		return "", brokenBecause("after %d duplicates the intent got %s", n, last)
-	}
-	return fmt.Sprintf("%d at once: %s; 1 effect", n, tally(seen)), effect(ctx, c, in, 1, fmt.Sprintf("%d duplicates at once", n))
-}
-
-func tally(seen map[int]int) string {
-	statuses := make([]int, 0, len(seen))
-	for status := range seen {
-		statuses = append(statuses, status)
-	}
-	slices.Sort(statuses)
-	parts := make([]string, len(statuses))
-	for i, status := range statuses {
-		parts[i] = fmt.Sprintf("%d ×%d", status, seen[status])
-	}
-	return strings.Join(parts, ", ")
-}
-
-// clientGone sends whole requests on connections that it closes at once, and then retries.
-func clientGone(ctx context.Context, c *client) (string, error) {
-	const tries = 10
-	for range tries {
-		in, err := c.newIntent(ctx)
-		if err != nil {
-			return "", err
-		}
-		if err := c.abandon(ctx, in); err != nil {
-			return "", err
-		}
-		r, err := c.final(ctx, in)
-		if err != nil {
-			return "", err
-		}
-		if !c.succeeded(r) {
-			return "", brokenBecause("after the client had gone, a retry got %s", r)
-		}
-		// The abandoned request may still be at work when its retry has its response.
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-		}
-		if err := effect(ctx, c, in, 1, "a client that had gone, and its retry"); err != nil {
-			return "", err
-		}
-	}
-	return fmt.Sprintf("%d requests, each retried; 1 effect each", tries), nil
-}
-
-// abandon writes the request to a connection of its own, and closes that.
-func (c *client) abandon(ctx context.Context, in intent) error {
-	q, err := c.request(ctx, c.profile.Intent, in, in.key, c.profile.Headers)
-	if err != nil {
-		return err
-	}
-	if q.URL.Scheme == "https" { // What is closed within TLS looks the same: the request is sent and not waited for.
-		short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
-		defer cancel()
-		if res, err := c.http.Do(q.WithContext(short)); err == nil {
-			_ = res.Body.Close()
-		}
-		return nil
-	}
-	address := q.URL.Host
-	if q.URL.Port() == "" {
-		address = net.JoinHostPort(q.URL.Hostname(), "80")
-	}
-	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	return q.Write(conn)
+	return fmt.Sprintf("%d twice; no effect", c.profile.RefusedStatus), effect(ctx, c, 0, "a refusal", in)
 }
 
 func faults(ctx context.Context, c *client) (string, error) {
@@ -345,19 +287,23 @@ func faults(ctx context.Context, c *client) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if r, err := c.send(ctx, fault.Request, in, "", nil); err != nil || r.status/100 != 2 {
-			return "", fmt.Errorf("inject %q: %s, %w", fault.Name, r, err)
+		if err := c.operate(ctx, fault.Request, in); err != nil {
+			return "", fmt.Errorf("inject %q: %w", fault.Name, err)
 		}
 		first, firstErr := c.once(ctx, in)
+		was := first.String()
+		if firstErr != nil {
+			was = "no response" // which may be the fault
+		}
 		last, err := c.final(ctx, in)
 		if err != nil {
 			return "", err
 		}
-		after := fmt.Sprintf("the fault %q (first %s, %v; then %s)", fault.Name, first, firstErr, last)
+		after := fmt.Sprintf("the fault %q (first %s, then %s)", fault.Name, was, last)
 		if !c.succeeded(last) {
 			return "", brokenBecause("no success after %s", after)
 		}
-		if err := effect(ctx, c, in, 1, after); err != nil {
+		if err := effect(ctx, c, 1, after, in); err != nil {
 			return "", err
 		}
 		names = append(names, fault.Name)
@@ -365,7 +311,16 @@ func faults(ctx context.Context, c *client) (string, error) {
 	return strings.Join(names, ", ") + "; 1 effect each", nil
 }
 
-func scope(ctx context.Context, c *client) (string, error) {
+// operate sends a request that is no client's: it has no key and no tenant.
+func (c *client) operate(ctx context.Context, q Request, in intent) error {
+	r, err := c.send(ctx, q, in, "", nil)
+	if err == nil && r.status/100 != 2 {
+		err = fmt.Errorf("%s %s: %s", q.Method, q.Path, r)
+	}
+	return err
+}
+
+func scopeByTenant(ctx context.Context, c *client) (string, error) {
 	if len(c.profile.OtherTenant) == 0 {
 		return "", &notAsked{"the profile has no other_tenant"}
 	}
@@ -390,10 +345,49 @@ func scope(ctx context.Context, c *client) (string, error) {
 	case !other.succeeded(r):
 		return "", brokenBecause("another tenant cannot use the key: %s", r)
 	}
-	if err := effect(ctx, other, theirs, 1, "the other tenant's request"); err != nil {
+	if err := effect(ctx, other, 1, "the other tenant's request", theirs); err != nil {
 		return "", err
 	}
-	return "each tenant has its own effect under the key", effect(ctx, c, in, 1, "the other tenant's request")
+	return "each tenant has its own effect under the key", effect(ctx, c, 1, "the other tenant's request", in)
+}
+
+func scopeByEndpoint(ctx context.Context, c *client) (string, error) {
+	endpoint := c.profile.OtherEndpoint
+	if endpoint.Path == "" {
+		return "", &notAsked{"the profile has no other_endpoint"}
+	}
+	in, first, err := c.done(ctx)
+	if err != nil {
+		return "", err
+	}
+	theirs, err := c.newIntent(ctx)
+	if err != nil {
+		return "", err
+	}
+	theirs.key, theirs.effects = in.key, endpoint.Effects
+	r, err := c.finalOf(ctx, func() (response, error) {
+		return c.send(ctx, endpoint.Request, theirs, theirs.key, c.profile.Headers)
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case endpoint.Refused:
+		if err := c.refused(r, c.profile.Status.Mismatch, "the key at another endpoint"); err != nil {
+			return "", err
+		}
+		if err := effect(ctx, c, 0, "the key at another endpoint", theirs); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%d at another endpoint; no effect", r.status), effect(ctx, c, 1, "the key at another endpoint", in)
+	case r.body == first.body:
+		return "", brokenBecause("another endpoint gave the response of the first: %s", r)
+	case !c.succeeded(r):
+		return "", brokenBecause("the key cannot be used at another endpoint: %s", r)
+	}
+	if err := effect(ctx, c, 1, "the key at another endpoint", theirs); err != nil {
+		return "", err
+	}
+	return "each endpoint has its own effect under the key", effect(ctx, c, 1, "the key at another endpoint", in)
 }
 
 func safe(ctx context.Context, c *client) (string, error) {
@@ -411,7 +405,7 @@ func safe(ctx context.Context, c *client) (string, error) {
 	if r.status/100 != 2 || r.body == first.body && r.status == first.status && r.status != http.StatusOK {
 		return "", brokenBecause("%s %s with a used key: %s", c.profile.Safe.Method, c.profile.Safe.Path, r)
 	}
-	return fmt.Sprintf("%d with a used key", r.status), nil
+	return fmt.Sprintf("%d with a used key; no further effect", r.status), effect(ctx, c, 1, "a safe request with the key", in)
 }
 
 func expiry(ctx context.Context, c *client) (string, error) {
@@ -422,8 +416,8 @@ func expiry(ctx context.Context, c *client) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if r, err := c.send(ctx, *c.profile.Expire, in, "", nil); err != nil || r.status/100 != 2 {
-		return "", fmt.Errorf("have responses expire: %s, %w", r, err)
+	if err := c.operate(ctx, *c.profile.Expire, in); err != nil {
+		return "", fmt.Errorf("have responses expire: %w", err)
 	}
 	r, err := c.final(ctx, in)
 	if err != nil {
@@ -433,9 +427,9 @@ func expiry(ctx context.Context, c *client) (string, error) {
 		if r.status != want {
 			return "", brokenBecause("%s after the expiry, expected %d", r, want)
 		}
-		return fmt.Sprint(r.status), effect(ctx, c, in, 1, "the expiry")
+		return fmt.Sprintf("%d; no further effect", r.status), effect(ctx, c, 1, "the expiry", in)
 	}
-	return "executed again, as the profile says", effect(ctx, c, in, 2, "the expiry")
+	return "executed again, as the profile says", effect(ctx, c, 2, "the expiry", in)
 }
 
 // loopback reports whether an address is on this machine.

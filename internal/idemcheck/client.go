@@ -6,17 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/google/uuid"
 )
 
-const responseMax = 1 << 20
+const (
+	responseMax   = 1 << 20
+	connectWithin = 5 * time.Second
+)
 
 // response is what came back.
 type response struct {
@@ -37,6 +46,7 @@ func (r response) String() string {
 type intent struct {
 	key       string
 	variables map[string]string
+	effects   Effects
 }
 
 type client struct {
@@ -47,8 +57,24 @@ type client struct {
 	n       atomic.Int64
 }
 
-func newClient(base string, p Profile) *client {
-	transport := &http.Transport{MaxIdleConnsPerHost: p.Concurrent, MaxConnsPerHost: p.Concurrent + 8, Proxy: http.ProxyFromEnvironment}
+// newClient makes a client that follows no redirect. Unless it may go anywhere it connects to this machine only, by
+// whatever name and to whatever port, and to no proxy.
+func newClient(base string, p Profile, anywhere bool) *client {
+	dialer := &net.Dialer{Timeout: connectWithin, Control: controlLoopback}
+	transport := &http.Transport{
+		MaxIdleConnsPerHost: p.Concurrent, MaxConnsPerHost: p.Concurrent + 8,
+		// It is HTTP/1.1, where each request in flight has its own connection.
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &wire{Conn: conn}, nil
+		},
+	}
+	if anywhere {
+		dialer.Control, transport.Proxy = nil, http.ProxyFromEnvironment
+	}
 	return &client{
 		base: strings.TrimSuffix(base, "/"), profile: p, run: strconv.FormatUint(rand.Uint64(), 36),
 		http: &http.Client{Transport: transport, Timeout: p.Within, CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -57,15 +83,33 @@ func newClient(base string, p Profile) *client {
 	}
 }
 
+// controlLoopback refuses a connection to another machine, after its name was looked up.
+func controlLoopback(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err == nil && !to.Addr().Unmap().IsLoopback() {
+		err = fmt.Errorf("%s: %w", address, ErrNotLoopback)
+	}
+	return err
+}
+
+// newKey makes a key that was never used.
+func (c *client) newKey(n int64, suffix string) string {
+	if c.profile.Key.UUID {
+		return uuid.NewString()
+	}
+	return fmt.Sprintf("%sidemcheck-%s-%d%s", c.profile.Key.Prefix, c.run, n, suffix)
+}
+
 // newIntent makes what an intent needs, and a key.
 func (c *client) newIntent(ctx context.Context) (intent, error) {
 	n := c.n.Add(1)
 	in := intent{
-		key:       fmt.Sprintf("%sidemcheck-%s-%d", c.profile.Key.Prefix, c.run, n),
+		key:       c.newKey(n, ""),
 		variables: map[string]string{"n": fmt.Sprintf("%s%d", c.run, n)},
+		effects:   c.profile.Effects,
 	}
 	for i, step := range c.profile.Setup {
-		r, err := c.send(ctx, step.Request, in, fmt.Sprintf("%s-setup-%d", in.key, i), c.profile.Headers)
+		r, err := c.send(ctx, step.Request, in, c.newKey(n, fmt.Sprintf("-setup-%d", i)), c.profile.Headers)
 		if err != nil {
 			return in, fmt.Errorf("setup %d: %w", i+1, err)
 		}
@@ -104,6 +148,9 @@ func (c *client) request(
 			q.Header.Set(name, expand(value, in.variables))
 		}
 	}
+	if key != "" && c.profile.Key.Syntax == quoted {
+		key = `"` + key + `"`
+	}
 	if key != "" {
 		q.Header.Set(c.profile.Key.Header, key)
 	}
@@ -127,6 +174,16 @@ func (c *client) send(
 	return response{res.StatusCode, res.Header, string(body)}, err
 }
 
+// sendRaw sends the intent's request with the key's header as it is given.
+func (c *client) sendRaw(ctx context.Context, in intent, value string) (response, error) {
+	headers := maps.Clone(c.profile.Headers)
+	if headers == nil {
+		headers = map[string]string{}
+	}
+	headers[c.profile.Key.Header] = value
+	return c.send(ctx, c.profile.Intent, in, "", headers)
+}
+
 // once sends the intent's request once.
 func (c *client) once(ctx context.Context, in intent) (response, error) {
 	return c.send(ctx, c.profile.Intent, in, in.key, c.profile.Headers)
@@ -137,17 +194,25 @@ func (c *client) final(ctx context.Context, in intent) (response, error) {
 	return c.finalOf(ctx, func() (response, error) { return c.once(ctx, in) })
 }
 
+// finalOf is final with another way to send. It is a promise that a response is final within the profile's time.
 func (c *client) finalOf(ctx context.Context, send func() (response, error)) (r response, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.profile.Within)
 	defer cancel()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		if r, err = send(); err == nil && !c.again(r.status) {
-			return r, nil
+		var next response
+		if next, err = send(); err == nil {
+			r = next
+		}
+		if err == nil && !c.again(r.status) || errors.Is(err, ErrNotLoopback) {
+			return r, err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return r, errors.Join(fmt.Errorf("no final response within %s, the last was %s", c.profile.Within, r), err)
+			if r.status == 0 {
+				return r, fmt.Errorf("no response within %s: %w", c.profile.Within, err)
+			}
+			return r, brokenBecause("no final response within %s, the last was %s", c.profile.Within, r)
 		}
 	}
 }
@@ -155,7 +220,7 @@ func (c *client) finalOf(ctx context.Context, send func() (response, error)) (r 
 // again reports whether the same request is to be sent again.
 func (c *client) again(status int) bool {
 	s := c.profile.Status
-	if slices.Contains(s.Pending, status) || slices.Contains(s.InFlight, status) {
+	if c.pending(status) || slices.Contains(s.InFlight, status) {
 		return true
 	}
 	if len(s.Again) > 0 {
@@ -168,18 +233,78 @@ func (c *client) succeeded(r response) bool {
 	if s := c.profile.Status.Success; len(s) > 0 {
 		return slices.Contains(s, r.status)
 	}
-	return r.status/100 == 2 && !slices.Contains(c.profile.Status.Pending, r.status)
+	return r.status/100 == 2 && !c.pending(r.status)
 }
 
-// effects counts how often the intent has happened.
-func (c *client) effects(ctx context.Context, in intent) (int, error) {
-	e := c.profile.Effects
+func (c *client) pending(status int) bool {
+	if s := c.profile.Status.Pending; len(s) > 0 {
+		return slices.Contains(s, status)
+	}
+	return status == http.StatusAccepted
+}
+
+// happened waits until the intent has happened, for as long as a count must not change.
+func (c *client) happened(ctx context.Context, in intent) (n int, err error) {
+	for end := time.Now().Add(c.profile.Settle); ; {
+		if n, err = c.count(ctx, in); err != nil || n > 0 || time.Now().After(end) {
+			return n, err
+		}
+		if err := c.pause(ctx); err != nil {
+			return n, err
+		}
+	}
+}
+
+// settled counts how often each intent has happened, until no count has changed for the profile's time, or one is more
+// than wanted.
+func (c *client) settled(ctx context.Context, want int, ins []intent) ([]int, error) {
+	var last []int
+	for changed := time.Now(); ; {
+		counts := make([]int, len(ins))
+		for i, in := range ins {
+			var err error
+			if counts[i], err = c.count(ctx, in); err != nil {
+				return nil, err
+			}
+		}
+		if !slices.Equal(counts, last) {
+			last, changed = counts, time.Now()
+		}
+		if slices.Max(counts) > want || time.Since(changed) >= c.profile.Settle {
+			return counts, nil
+		}
+		if err := c.pause(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// pause is the time between two counts.
+func (c *client) pause(ctx context.Context) error {
+	select {
+	case <-time.After(c.profile.Settle / 10):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// count counts how often the intent has happened.
+func (c *client) count(ctx context.Context, in intent) (int, error) {
+	e := in.effects
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
 	if len(e.Command) > 0 {
 		args := make([]string, len(e.Command))
 		for i, arg := range e.Command {
 			args[i] = expand(arg, in.variables)
 		}
-		out, err := exec.CommandContext(ctx, args[0], args[1:]...).Output() //nolint:gosec // the profile's own
+		command := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // the profile's own
+		command.WaitDelay = time.Second                           // what it has started may outlive it, and hold its output
+		out, err := command.Output()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("the command took longer than %s: %w", e.Timeout, ctx.Err())
+		}
 		if err != nil {
 			return 0, fmt.Errorf("count the effects: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,7 @@ type kept struct {
 	status  int
 	answer  string
 	expired bool
+	second  chan struct{} // closed by the second request of the key
 }
 
 func (s *shop) is(defect string) bool { return s.defect == defect }
@@ -48,23 +50,38 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.fault = true
+	case "/nowhere":
+		w.WriteHeader(http.StatusNotFound)
 	case "/expire":
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, k := range s.keys {
 			k.expired = true
 		}
-	case "/things":
+	case "/things", "/others":
+		key := r.Header.Get("Idempotency-Key")
+		switch {
+		case r.Method == http.MethodGet && s.is("a key on a GET is looked up") && key != "":
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		case r.Method == http.MethodGet && s.is("a GET with a key is executed") && key != "":
+			s.did(r.Header.Get("Tenant"), r.URL.Query().Get("thing"))
+		}
 		if r.Method == http.MethodGet {
-			if s.is("a key on a GET is looked up") && r.Header.Get("Idempotency-Key") != "" {
-				w.WriteHeader(http.StatusUnprocessableEntity)
-				return
-			}
 			_, _ = io.WriteString(w, "[]")
 			return
 		}
 		s.make(w, r)
 	}
+}
+
+// refuse refuses a key.
+func (s *shop) refuse(w http.ResponseWriter, status int) {
+	if !s.is("what is refused is not explained") {
+		w.Header().Set("Content-Type", "application/problem+json")
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, `{"title":"the key"}`)
 }
 
 // make is POST /things.
@@ -76,17 +93,22 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 	var thing struct{ Thing, Colour string }
 	_ = json.Unmarshal(body, &thing)
 	key, tenant := r.Header.Get("Idempotency-Key"), r.Header.Get("Tenant")
+	if !s.is("a quoted key is another") {
+		key = strings.Trim(key, `"`)
+	}
+	_, sent := r.Header["Idempotency-Key"]
 	switch {
-	case key == "" && !s.is("a key may be missing"):
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	case len(key) > 200 && !s.is("keys may be long"):
-		w.WriteHeader(http.StatusBadRequest)
+	case !sent && !s.is("a key may be missing"), sent && key == "" && !s.is("a key may be empty"),
+		len(key) > 200 && !s.is("keys may be long"), strings.Contains(key, ",") && !s.is("keys may be lists"):
+		s.refuse(w, http.StatusBadRequest)
 		return
 	}
-	name := tenant + " " + key
+	name := r.URL.Path + " " + tenant + " " + key
 	if s.is("a key of all tenants") {
 		name = key
+	}
+	if s.is("a key of all endpoints") {
+		name = tenant + " " + key
 	}
 	s.mu.Lock()
 	k := s.keys[name]
@@ -102,11 +124,21 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 		return
 	case k != nil && k.body != string(body) && !s.is("bodies are not compared"):
 		s.mu.Unlock()
-		w.WriteHeader(http.StatusUnprocessableEntity)
+		s.refuse(w, http.StatusUnprocessableEntity)
 		return
 	case k != nil && !k.done && !s.is("check then write"):
 		s.mu.Unlock()
-		w.WriteHeader(http.StatusConflict)
+		switch {
+		case s.is("duplicates get 500"):
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		case s.is("duplicates get 429"):
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		case s.is("duplicates are executed late"):
+			time.AfterFunc(late, func() { s.did(tenant, thing.Thing) })
+		}
+		s.refuse(w, http.StatusConflict)
 		return
 	case k != nil && k.done:
 		status, answer := k.status, k.answer
@@ -117,6 +149,9 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 		if s.is("a replay is executed") {
 			s.did(tenant, thing.Thing)
 		}
+		if s.is("a replay is executed late") {
+			time.AfterFunc(late, func() { s.did(tenant, thing.Thing) })
+		}
 		if !s.is("a replay is not marked") {
 			w.Header().Set("Replayed", "true")
 		}
@@ -124,14 +159,25 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, answer)
 		return
 	}
-	k = &kept{body: string(body)}
+	if s.is("check then write") && k != nil { // the first has not written yet
+		close(k.second)
+		k.second = make(chan struct{})
+	}
+	k = &kept{body: string(body), second: make(chan struct{})}
+	second := k.second
 	fault := s.fault
 	s.fault = false
 	if !s.is("keys are not stored") {
 		s.keys[name] = k
 	}
 	s.mu.Unlock()
-	time.Sleep(5 * time.Millisecond)
+	if s.is("check then write") { // they meet, so that it is found in every run
+		select {
+		case <-second:
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	time.Sleep(work)
 	k.status, k.answer = http.StatusCreated, fmt.Sprintf(`{"made":%q}`, tenant+thing.Thing)
 	if thing.Colour == "none" {
 		k.status, k.answer = http.StatusPaymentRequired, `{"declined":true}`
@@ -155,6 +201,11 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, k.answer)
 }
 
+const (
+	work = 20 * time.Millisecond  // of an intent
+	late = 300 * time.Millisecond // after the response
+)
+
 func (s *shop) did(tenant, thing string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,18 +216,22 @@ const profile = `
 name: a shop
 headers: {Tenant: one}
 other_tenant: {Tenant: two}
-key: {longest: 200}
+key: {longest: 200, invalid: ['a,b'], syntax: both}
 intent: {path: /things, body: '{"thing":"{{n}}"}'}
 other_body: '{"thing":"{{n}}","colour":"red"}'
 refused_body: '{"thing":"{{n}}","colour":"none"}'
 refused_status: 402
-safe: {path: /things}
+other_endpoint: {path: /others, body: '{"thing":"{{n}}"}'}
+safe: {path: '/things?thing={{n}}'}
+problems: true
 effects: {url: '/effects?thing={{n}}', count: made.count}
 status: {expired: 410}
 replay: {marker: {Replayed: "true"}}
 faults: [{name: 500 after the effect, path: /fail}]
 expire: {path: /expire}
 within: 5s
+settle: 60ms
+concurrent: 20
 `
 
 func ask(t *testing.T, defect, text string) idemcheck.Report {
@@ -197,6 +252,10 @@ func TestRunFindsEachDefect(t *testing.T) {
 		"":                                 "",
 		"a key may be missing":             "missing key",
 		"keys may be long":                 "invalid key",
+		"a key may be empty":               "invalid key",
+		"keys may be lists":                "invalid key",
+		"what is refused is not explained": "missing key",
+		"a quoted key is another":          "syntax",
 		"a replay is another response":     "replay",
 		"a replay is executed":             "replay",
 		"a replay is not marked":           "replay",
@@ -204,16 +263,20 @@ func TestRunFindsEachDefect(t *testing.T) {
 		"bodies are not compared":          "mismatch",
 		"a refusal has its effect":         "refusal",
 		"check then write":                 "in flight",
+		"duplicates get 500":               "in flight",
+		"duplicates get 429":               "in flight",
 		"a client that goes frees its key": "client gone",
-		"a failure frees the key":          "fault after the effect",
+		"a failure frees the key":          "fault",
 		"a key of all tenants":             "scope by tenant",
+		"a key of all endpoints":           "scope by endpoint",
 		"a key on a GET is looked up":      "safe methods",
+		"a GET with a key is executed":     "safe methods",
 		"an expired key is executed again": "expiry",
 	} {
 		t.Run(defect, func(t *testing.T) {
 			t.Parallel()
 			report := ask(t, defect, profile)
-			require.Zero(t, report.Count(idemcheck.NotAsked))
+			require.Zero(t, report.Count(idemcheck.NotAsked), "%+v", report.Results)
 			for _, result := range report.Results {
 				if result.Check == check {
 					require.Equal(t, idemcheck.Broken, result.Verdict, "%+v", result)
@@ -226,25 +289,44 @@ func TestRunFindsEachDefect(t *testing.T) {
 	}
 }
 
-// TestNothingIsBelieved: where effects cannot be counted, what they decide is not asked.
+// TestLateEffects: effects that come after the response are seen, if the profile says how late they may be.
+func TestLateEffects(t *testing.T) {
+	t.Parallel()
+	for defect, check := range map[string]string{
+		"a replay is executed late":    "replay",
+		"duplicates are executed late": "in flight",
+	} {
+		t.Run(defect, func(t *testing.T) {
+			t.Parallel()
+			report := ask(t, defect, strings.Replace(profile, "settle: 60ms", "settle: 400ms", 1))
+			i := slices.IndexFunc(report.Results, func(r idemcheck.Result) bool { return r.Check == check })
+			require.Equal(t, idemcheck.Broken, report.Results[i].Verdict, "%+v", report.Results[i])
+		})
+	}
+}
+
+// TestNothingIsBelieved: where effects cannot be counted, nothing is asked.
 func TestNothingIsBelieved(t *testing.T) {
 	t.Parallel()
-	report := ask(t, "a replay is executed", strings.Replace(profile, "effects:", "#", 1))
-	for _, result := range report.Results {
-		if result.Check == "replay" || result.Check == "in flight" || result.Check == "client gone" {
-			require.Equal(t, idemcheck.NotAsked, result.Verdict, result.Check)
-		}
-	}
+	report := ask(t, "", strings.Replace(profile, "effects:", "#", 1))
+	require.Equal(t, len(report.Results), report.Count(idemcheck.NotAsked))
+	require.False(t, report.Essential())
 }
 
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                           "name is missing",
-		"name: a":                    "intent.path is missing",
-		"name: a\nintnet: {}":        "line 2: field intnet not found",
-		profile + "\nconcurrent: 1":  "concurrent must be from 2 to 1000",
-		profile + "\nconcurrent: 1e": "line 18",
+		"":                    "name is missing",
+		"name: a":             "intent.path is missing",
+		"name: a\nintnet: {}": "line 2: field intnet not found",
+		profile + "---\n{}":   "one YAML document",
+		profile + "---":       "one YAML document",
+		strings.Replace(profile, "concurrent: 20", "concurrent: 1", 1):             "concurrent must be from 2 to 1000",
+		strings.Replace(profile, "concurrent: 20", "concurrent: 1e", 1):            "line 20",
+		strings.Replace(profile, "settle: 60ms", "settle: 2m", 1):                  "settle must be at most 1m",
+		strings.Replace(profile, "syntax: both", "syntax: raw", 1):                 "key.syntax must be",
+		strings.Replace(profile, "syntax: both", "prefix: a, uuid: true", 1):       "has no prefix",
+		strings.Replace(profile, "count: made.count", "timeout: 9m", 1):            "effects.timeout must be at most 1m",
 		strings.Replace(profile, "within: 5s", "within: 9m", 1):                    "within must be at most 5m",
 		strings.Replace(profile, "refused_status: 402", "", 1):                     "refused_body needs refused_status",
 		strings.Replace(profile, "count: made.count", "command: [echo, \"1\"]", 1): "not both",
@@ -265,13 +347,60 @@ func TestRunAsksOnlyThisMachine(t *testing.T) {
 	}
 }
 
+// TestProfileStaysOnThisMachine: whole addresses in a profile are bound by the same rule, and redirects are not followed.
+func TestProfileStaysOnThisMachine(t *testing.T) {
+	t.Parallel()
+	away := "http://192.0.2.1:9"
+	for _, text := range []string{
+		strings.Replace(profile, "url: '/effects", "url: '"+away+"/effects", 1),
+		strings.Replace(profile, "path: /fail", "path: "+away, 1),
+		strings.Replace(profile, "path: /things,", "path: "+away+",", 1),
+		strings.Replace(profile, "path: /others,", "path: "+away+",", 1),
+		profile + "setup: [{path: '" + away + "'}]",
+	} {
+		server := httptest.NewServer(&shop{keys: map[string]*kept{}, effects: map[string]int{}})
+		t.Cleanup(server.Close)
+		p, err := idemcheck.Parse([]byte(text))
+		require.NoError(t, err)
+		_, err = idemcheck.Run(t.Context(), server.URL, p, false)
+		require.ErrorIs(t, err, idemcheck.ErrNotLoopback, text)
+	}
+	redirect := httptest.NewServer(http.RedirectHandler(away, http.StatusTemporaryRedirect))
+	t.Cleanup(redirect.Close)
+	p, err := idemcheck.Parse([]byte(profile + "setup: [{path: /}]"))
+	require.NoError(t, err)
+	_, err = idemcheck.Run(t.Context(), redirect.URL, p, false)
+	require.ErrorContains(t, err, "setup 1: 307")
+}
+
+// TestErrorsSayWhy: what could not be asked says what came back.
+func TestErrorsSayWhy(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		strings.Replace(profile, "path: /fail", "path: /nowhere", 1):   `inject "500 after the effect": POST /nowhere: 404`,
+		strings.Replace(profile, "path: /expire", "path: /nowhere", 1): "have responses expire: POST /nowhere: 404",
+		strings.Replace(profile, "url: '/effects?thing={{n}}', count: made.count",
+			`command: [sh, -c, "sleep 60"], timeout: 100ms`, 1): "the command took longer than 100ms",
+	} {
+		server := httptest.NewServer(&shop{keys: map[string]*kept{}, effects: map[string]int{}})
+		t.Cleanup(server.Close)
+		p, err := idemcheck.Parse([]byte(text))
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = idemcheck.Run(t.Context(), server.URL, p, false)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "%!")
+		require.Less(t, time.Since(began), 30*time.Second)
+	}
+}
+
 func TestOutputs(t *testing.T) {
 	t.Parallel()
 	report := ask(t, "bodies are not compared", profile)
 	var b bytes.Buffer
 	require.NoError(t, report.Print(&b))
 	require.Regexp(t, `(?m)^broken +mismatch +another body under the key: 201`, b.String())
-	require.Contains(t, b.String(), "10 hold, 1 broken, 0 not asked")
+	require.Contains(t, b.String(), "12 hold, 1 broken, 0 not asked")
 	b.Reset()
 	require.NoError(t, report.JUnit(&b))
 	var suite struct {
@@ -280,12 +409,12 @@ func TestOutputs(t *testing.T) {
 	}
 	require.NoError(t, xml.Unmarshal(b.Bytes(), &suite))
 	require.Equal(t, 1, suite.Failures)
-	require.Len(t, suite.Cases, 11)
+	require.Len(t, suite.Cases, 13)
 	b.Reset()
 	require.NoError(t, report.JSON(&b))
 	require.Contains(t, b.String(), `"verdict": "broken"`)
 	b.Reset()
 	require.NoError(t, report.Badge(&b))
-	require.Contains(t, b.String(), "1 broken")
+	require.Contains(t, b.String(), "1 broken, 12 of 13 hold")
 	require.NoError(t, xml.Unmarshal(b.Bytes(), new(any)))
 }

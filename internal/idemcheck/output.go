@@ -74,11 +74,15 @@ func (r Report) JUnit(w io.Writer) error {
 	return e.Encode(suite)
 }
 
-// Badge writes an SVG image: how many promises hold, or are broken.
+// Badge writes an SVG image: how many of all promises hold. It is red if one is broken, and grey if the essential checks
+// were not asked.
 func (r Report) Badge(w io.Writer) error {
-	text, colour := fmt.Sprintf("%d of %d hold", r.Count(Holds), len(r.Results)), "#0b6e4f"
-	if n := r.Count(Broken); n > 0 {
-		text, colour = fmt.Sprintf("%d broken", n), "#a3341f"
+	text, colour := fmt.Sprintf("%d of %d hold", r.Count(Holds), len(checks())), "#0b6e4f"
+	switch n := r.Count(Broken); {
+	case n > 0:
+		text, colour = fmt.Sprintf("%d broken, %s", n, text), "#a3341f"
+	case !r.Essential():
+		colour = "#777"
 	}
 	const label, unit, pad = "idempotency", 7, 10
 	left, right := len(label)*unit+2*pad, len(text)*unit+2*pad

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,11 +31,15 @@ type Profile struct {
 	// Refused is a body that the API refuses for good, with RefusedStatus. Empty: not asked.
 	Refused       string `yaml:"refused_body"`
 	RefusedStatus int    `yaml:"refused_status"`
+	// OtherEndpoint is a request to another endpoint that needs a key. Empty path: not asked.
+	OtherEndpoint Endpoint `yaml:"other_endpoint"`
 	// Safe is a request that changes nothing, on which a key is ignored. Empty path: not asked.
 	Safe    Request  `yaml:"safe"`
 	Effects Effects  `yaml:"effects"`
 	Status  Statuses `yaml:"status"`
 	Replay  Replay   `yaml:"replay"`
+	// Problems: what is refused because of its key has the media type application/problem+json.
+	Problems bool `yaml:"problems"`
 	// Faults are ways to make the API fail after the effect. Empty: not asked.
 	Faults []Fault `yaml:"faults"`
 	// Expire has stored responses expire. Nil: not asked.
@@ -43,6 +48,9 @@ type Profile struct {
 	Concurrent int `yaml:"concurrent"`
 	// Within is how long an intent may take to be final. Default 30 s, at most 5 min.
 	Within time.Duration `yaml:"within"`
+	// Settle is how long the count of effects must not change before it is believed: effects may come after the response.
+	// Default 500 ms, at most 1 min.
+	Settle time.Duration `yaml:"settle"`
 }
 
 // KeyPromise is what the API says of the key itself.
@@ -51,7 +59,20 @@ type KeyPromise struct {
 	Optional bool   `yaml:"optional"` // a request without one is executed
 	Longest  int    `yaml:"longest"`  // characters; 0: not asked
 	Prefix   string `yaml:"prefix"`   // of every key that is made here
+	UUID     bool   `yaml:"uuid"`     // every key is a UUID
+	// Invalid are keys that are refused, as they stand in the header.
+	Invalid []string `yaml:"invalid"`
+	// Syntax is how a key stands in the header: bare; quoted, as the string of a structured field that the draft's section
+	// 2.1 asks for, and a bare key is refused; or both, which are one key. Default bare, and nothing is asked.
+	Syntax string `yaml:"syntax"`
 }
+
+// The syntaxes.
+const (
+	bare   = "bare"
+	quoted = "quoted"
+	both   = "both"
+)
 
 // Request is one request. Path is relative to the address that is checked, or a whole URL.
 type Request struct {
@@ -69,6 +90,15 @@ type Step struct {
 	Capture map[string]string `yaml:"capture"`
 }
 
+// Endpoint is a request to another endpoint than the intent's.
+type Endpoint struct {
+	Request `yaml:",inline"`
+	// Effects counts what it does. Default: as for the intent.
+	Effects Effects `yaml:"effects"`
+	// Refused: a key that the intent has used is refused here, with status.mismatch. Otherwise it is another key here.
+	Refused bool `yaml:"refused"`
+}
+
 // Effects is how often the effect of an intent has happened.
 type Effects struct {
 	URL string `yaml:"url"`
@@ -76,6 +106,8 @@ type Effects struct {
 	Count string `yaml:"count"`
 	// Command prints the number.
 	Command []string `yaml:"command"`
+	// Timeout bounds one count. Default 5 s, at most 1 min.
+	Timeout time.Duration `yaml:"timeout"`
 }
 
 // Statuses are the responses that are promised.
@@ -83,8 +115,9 @@ type Statuses struct {
 	Success  []int `yaml:"success"`   // default any 2xx but 202
 	Pending  []int `yaml:"pending"`   // default 202; the same request is sent again until it is final
 	Missing  int   `yaml:"missing"`   // default 400
+	Invalid  int   `yaml:"invalid"`   // default 400
 	Mismatch int   `yaml:"mismatch"`  // default 422
-	InFlight []int `yaml:"in_flight"` // default 409
+	InFlight []int `yaml:"in_flight"` // default 409; duplicates get these, pending if it is named, or the first response
 	Again    []int `yaml:"again"`     // default 429 and 5xx: the same request may be sent again
 	Expired  int   `yaml:"expired"`   // 0: after expiry the request may be executed again
 }
@@ -104,15 +137,22 @@ type Fault struct {
 const (
 	concurrentMax = 1000
 	withinMax     = 5 * time.Minute
+	settleMax     = time.Minute
+	timeoutMax    = time.Minute
+
+	timeoutDefault = 5 * time.Second
 )
 
 // Parse reads a profile. An unknown member is an error that says its line.
 func Parse(text []byte) (Profile, error) {
-	p := Profile{Concurrent: 100, Within: 30 * time.Second}
+	p := Profile{Concurrent: 100, Within: 30 * time.Second, Settle: 500 * time.Millisecond}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&p); err != nil && !errors.Is(err, io.EOF) {
 		return p, fmt.Errorf("the profile: %w", err)
+	}
+	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return p, errors.New("the profile: it must be one YAML document")
 	}
 	p.fill()
 	return p, p.check()
@@ -124,6 +164,15 @@ func (p *Profile) fill() {
 	}
 	p.Intent.fill(http.MethodPost)
 	p.Safe.fill(http.MethodGet)
+	p.OtherEndpoint.fill(http.MethodPost)
+	p.Effects.fill()
+	if !p.OtherEndpoint.Effects.named() {
+		p.OtherEndpoint.Effects = p.Effects
+	}
+	p.OtherEndpoint.Effects.fill()
+	if p.Key.Syntax == "" {
+		p.Key.Syntax = bare
+	}
 	for i := range p.Setup {
 		p.Setup[i].fill(http.MethodPost)
 	}
@@ -137,14 +186,14 @@ func (p *Profile) fill() {
 	if s.Missing == 0 {
 		s.Missing = http.StatusBadRequest
 	}
+	if s.Invalid == 0 {
+		s.Invalid = http.StatusBadRequest
+	}
 	if s.Mismatch == 0 {
 		s.Mismatch = http.StatusUnprocessableEntity
 	}
 	if len(s.InFlight) == 0 {
 		s.InFlight = []int{http.StatusConflict}
-	}
-	if len(s.Pending) == 0 {
-		s.Pending = []int{http.StatusAccepted}
 	}
 }
 
@@ -157,26 +206,45 @@ func (r *Request) fill(method string) {
 	}
 }
 
+func (e *Effects) fill() {
+	if e.Timeout == 0 {
+		e.Timeout = timeoutDefault
+	}
+}
+
+func (e *Effects) named() bool { return e.URL != "" || len(e.Command) > 0 }
+
+func (e *Effects) check(where string) error {
+	switch {
+	case e.URL != "" && len(e.Command) > 0:
+		return fmt.Errorf("the profile: %s are counted at a url or by a command, not both", where)
+	case e.Timeout < 0 || e.Timeout > timeoutMax:
+		return fmt.Errorf("the profile: %s.timeout must be at most %s", where, timeoutMax)
+	}
+	return nil
+}
+
 func (p *Profile) check() error {
 	switch {
 	case p.Name == "":
 		return errors.New("the profile: name is missing")
 	case p.Intent.Path == "":
 		return errors.New("the profile: intent.path is missing")
-	case p.Effects.URL != "" && len(p.Effects.Command) > 0:
-		return errors.New("the profile: effects are counted at a url or by a command, not both")
 	case p.Concurrent < 2 || p.Concurrent > concurrentMax:
 		return fmt.Errorf("the profile: concurrent must be from 2 to %d", concurrentMax)
 	case p.Within <= 0 || p.Within > withinMax:
 		return fmt.Errorf("the profile: within must be at most %s", withinMax)
+	case p.Settle <= 0 || p.Settle > settleMax:
+		return fmt.Errorf("the profile: settle must be at most %s", settleMax)
 	case p.Refused != "" && p.RefusedStatus == 0:
 		return errors.New("the profile: refused_body needs refused_status")
+	case p.Key.UUID && p.Key.Prefix != "":
+		return errors.New("the profile: a key that is a UUID has no prefix")
+	case !slices.Contains([]string{bare, quoted, both}, p.Key.Syntax):
+		return fmt.Errorf("the profile: key.syntax must be %s, %s or %s", bare, quoted, both)
 	}
-	return nil
+	return errors.Join(p.Effects.check("effects"), p.OtherEndpoint.Effects.check("other_endpoint.effects"))
 }
-
-// counted reports whether effects can be counted.
-func (p *Profile) counted() bool { return p.Effects.URL != "" || len(p.Effects.Command) > 0 }
 
 // expand puts variables into a text.
 func expand(text string, variables map[string]string) string {

@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // checkWithin bounds one check.
 const checkWithin = 10 * time.Minute
 
-// ErrNotLoopback means that the API is on another machine, and nobody has said that it may be checked.
-var ErrNotLoopback = errors.New("the API is on another machine: say that you may send it hundreds of requests at once")
+// ErrNotLoopback means that the API, or an address of the profile, is on another machine, and nobody has said that it may
+// be sent requests.
+var ErrNotLoopback = errors.New("this is another machine: say that you may send it hundreds of requests at once")
+
+// essential checks decide what a key is for. A report without them says nothing.
+var essential = []string{"replay", "in flight"}
 
 // Report is all that was asked of an API.
 type Report struct {
@@ -28,7 +33,7 @@ func Run(ctx context.Context, base string, p Profile, anywhere bool) (Report, er
 	if !anywhere && !loopback(base) {
 		return report, ErrNotLoopback
 	}
-	c := newClient(base, p)
+	c := newClient(base, p, anywhere)
 	defer c.http.CloseIdleConnections()
 	for _, ask := range checks() {
 		result, err := one(ctx, c, ask)
@@ -43,7 +48,7 @@ func Run(ctx context.Context, base string, p Profile, anywhere bool) (Report, er
 func one(ctx context.Context, c *client, ask check) (Result, error) {
 	began := time.Now()
 	result := Result{Check: ask.name, Asks: ask.asks, Verdict: Holds}
-	if ask.counts && !c.profile.counted() {
+	if !c.profile.Effects.named() {
 		result.Verdict, result.Evidence = NotAsked, "the profile has no way to count effects"
 		return result, nil
 	}
@@ -62,6 +67,17 @@ func one(ctx context.Context, c *client, ask check) (Result, error) {
 		return result, err
 	}
 	return result, nil
+}
+
+// Essential reports whether the essential checks, replay and in flight, were asked.
+func (r Report) Essential() bool {
+	asked := 0
+	for _, result := range r.Results {
+		if result.Verdict != NotAsked && slices.Contains(essential, result.Check) {
+			asked++
+		}
+	}
+	return asked == len(essential)
 }
 
 // Count is how many checks have the verdict.
