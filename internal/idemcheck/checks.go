@@ -295,12 +295,19 @@ func faults(ctx context.Context, c *client) (string, error) {
 		if firstErr != nil {
 			was = "no response" // which may be the fault
 		}
-		last, err := c.final(ctx, in)
+		again := c.final
+		if fault.Status != 0 {
+			again = c.once // the failure is final
+		}
+		last, err := again(ctx, in)
 		if err != nil {
 			return "", err
 		}
 		after := fmt.Sprintf("the fault %q (first %s, then %s)", fault.Name, was, last)
-		if !c.succeeded(last) {
+		switch {
+		case fault.Status != 0 && (last.status != fault.Status || last.status != first.status || last.body != first.body):
+			return "", brokenBecause("the failure was not kept after %s", after)
+		case fault.Status == 0 && !c.succeeded(last):
 			return "", brokenBecause("no success after %s", after)
 		}
 		if err := effect(ctx, c, 1, after, in); err != nil {

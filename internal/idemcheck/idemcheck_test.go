@@ -195,6 +195,11 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	if fault {
 		w.WriteHeader(http.StatusInternalServerError)
+		if s.is("a failure is kept") {
+			s.mu.Lock()
+			k.status, k.answer = http.StatusInternalServerError, ""
+			s.mu.Unlock()
+		}
 		return
 	}
 	w.WriteHeader(k.status)
@@ -302,6 +307,18 @@ func TestLateEffects(t *testing.T) {
 			i := slices.IndexFunc(report.Results, func(r idemcheck.Result) bool { return r.Check == check })
 			require.Equal(t, idemcheck.Broken, report.Results[i].Verdict, "%+v", report.Results[i])
 		})
+	}
+}
+
+// TestFailureIsKept: the draft allows that a failure is the response that a retry gets, if the profile promises it.
+func TestFailureIsKept(t *testing.T) {
+	t.Parallel()
+	kept := strings.Replace(strings.Replace(profile, "path: /fail", "path: /fail, status: 500", 1),
+		"replay: {marker: {Replayed: \"true\"}}", "", 1)
+	for defect, want := range map[string]idemcheck.Verdict{"a failure is kept": idemcheck.Holds, "": idemcheck.Broken} {
+		report := ask(t, defect, kept)
+		i := slices.IndexFunc(report.Results, func(r idemcheck.Result) bool { return r.Check == "fault" })
+		require.Equal(t, want, report.Results[i].Verdict, "%+v", report.Results[i])
 	}
 }
 

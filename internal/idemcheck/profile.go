@@ -40,7 +40,7 @@ type Profile struct {
 	Replay  Replay   `yaml:"replay"`
 	// Problems: what is refused because of its key has the media type application/problem+json.
 	Problems bool `yaml:"problems"`
-	// Faults are ways to make the API fail after the effect. Empty: not asked.
+	// Faults are ways to make the API fail. Empty: not asked.
 	Faults []Fault `yaml:"faults"`
 	// Expire has stored responses expire. Nil: not asked.
 	Expire *Request `yaml:"expire"`
@@ -128,10 +128,12 @@ type Replay struct {
 	Marker map[string]string `yaml:"marker"` // headers of a replay that the first response lacks
 }
 
-// Fault is a request that makes the next intent fail after its effect.
+// Fault is a request that makes the next intent fail, before or after its effect.
 type Fault struct {
 	Name    string `yaml:"name"`
 	Request `yaml:",inline"`
+	// Status of the failure, if it is the response that is kept, which the draft allows. 0: a retry succeeds.
+	Status int `yaml:"status"`
 }
 
 const (

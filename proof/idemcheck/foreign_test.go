@@ -2,6 +2,8 @@ package idemcheck_test
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,31 +15,43 @@ import (
 	"example.com/payonce/internal/idemcheck"
 )
 
-// found is what is broken of each host in the folder foreign: libraries that nobody here wrote, used as their READMEs say.
-var found = map[string][]string{
-	"express-idempotency":     {"missing key", "mismatch", "scope by tenant"},
-	"node-idempotency-nestjs": {"missing key", "scope by tenant"},
+// hosts are in the folder foreign: libraries that nobody here wrote, used as their documentation says.
+var hosts = []struct {
+	name    string // and the folder, up to a space; what follows are arguments
+	library string
+	version string
+	broken  []string
+}{
+	{"express-idempotency", "express-idempotency", "1.0.6",
+		[]string{"missing key", "invalid key", "mismatch", "fault", "scope by tenant", "scope by endpoint"}},
+	{"node-idempotency-nestjs", "@node-idempotency/nestjs", "1.0.4",
+		[]string{"missing key", "invalid key", "fault", "scope by tenant"}},
+	{"powertools-idempotency", "@aws-lambda-powertools/idempotency", "2.35.0",
+		[]string{"mismatch", "fault", "scope by tenant", "scope by endpoint"}},
+	{"powertools-idempotency validate", "@aws-lambda-powertools/idempotency", "2.35.0",
+		[]string{"replay", "mismatch", "refusal", "in flight", "client gone", "fault", "scope by tenant", "scope by endpoint"}},
+	{"fiber-idempotency", "github.com/gofiber/fiber/v2", "v2.52.15",
+		[]string{"missing key", "invalid key", "mismatch", "fault", "scope by tenant", "scope by endpoint"}},
 }
 
 // TestForeignLibraries: idemcheck finds in each host what docs/idemcheck.md says, and nothing else.
 func TestForeignLibraries(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("npm"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("skipped: npm is not installed")
-	}
-	text, err := os.ReadFile("foreign/profile.yaml")
-	require.NoError(t, err)
-	profile, err := idemcheck.Parse(text)
-	require.NoError(t, err)
 	document, err := os.ReadFile("../../docs/idemcheck.md")
 	require.NoError(t, err)
-	for name, want := range found {
-		t.Run(name, func(t *testing.T) {
+	for _, h := range hosts {
+		t.Run(strings.ReplaceAll(h.name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
-			report, err := idemcheck.Run(t.Context(), host(t, name), profile, false)
+			dir, args, _ := strings.Cut(h.name, " ")
+			dir = filepath.Join("foreign", dir)
+			text, err := os.ReadFile(filepath.Join(dir, "profile.yaml"))
+			if os.IsNotExist(err) {
+				text, err = os.ReadFile("foreign/profile.yaml")
+			}
+			require.NoError(t, err)
+			profile, err := idemcheck.Parse(text)
+			require.NoError(t, err)
+			report, err := idemcheck.Run(t.Context(), host(t, dir, strings.Fields(args)), profile, false)
 			require.NoError(t, err)
 			var broken []string
 			for _, result := range report.Results {
@@ -45,27 +59,49 @@ func TestForeignLibraries(t *testing.T) {
 					broken = append(broken, result.Check)
 				}
 			}
-			require.Equal(t, want, broken, "%+v", report.Results)
-			require.Contains(t, string(document), "| "+name+" | "+strings.Join(broken, ", ")+" |")
+			require.Equal(t, h.broken, broken, "%+v", report.Results)
+			require.Contains(t, string(document), fmt.Sprintf("| %s | %s %s | %s | %d |", h.name, h.library, h.version,
+				strings.Join(broken, ", "), report.Count(idemcheck.Holds)))
+			versions := ""
+			for _, file := range []string{"package.json", "go.mod"} {
+				text, err := os.ReadFile(filepath.Join(dir, file))
+				if !os.IsNotExist(err) {
+					require.NoError(t, err)
+				}
+				versions += strings.NewReplacer(`"`, "", ":", "", ",", "").Replace(string(text))
+			}
+			require.Contains(t, versions, h.library+" "+h.version)
 		})
 	}
 }
 
 // host starts one, and returns its address.
-func host(t *testing.T, name string) string {
+func host(t *testing.T, dir string, args []string) string {
 	t.Helper()
-	dir := filepath.Join("foreign", name)
-	install := exec.CommandContext(t.Context(), "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+	tool, build := "go", []string{"build", "-o", filepath.Join(t.TempDir(), "host"), "."}
+	server := build[2:3]
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		tool, build = "npm", []string{"ci", "--no-audit", "--no-fund", "--ignore-scripts"}
+		server = []string{"node", "server.mjs"}
+	}
+	if _, err := exec.LookPath(tool); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("skipped: %s is not installed", tool)
+	}
+	install := exec.CommandContext(t.Context(), tool, build...) //nolint:gosec // as above
 	install.Dir = dir
 	out, err := install.CombinedOutput()
 	require.NoError(t, err, string(out))
-	server := exec.CommandContext(t.Context(), "node", "server.mjs") // killed when the test ends
-	server.Dir, server.Stderr = dir, os.Stderr
-	stdout, err := server.StdoutPipe()
+	running, stop := context.WithCancel(context.Background())
+	process := exec.CommandContext(running, server[0], append(server[1:], args...)...) //nolint:gosec // as above
+	process.Dir, process.Env = dir, append(os.Environ(), "NODE_ENV=test")              // express logs no errors then
+	stdout, err := process.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, server.Start())
-	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	require.NoError(t, process.Start())
+	t.Cleanup(func() { stop(); _ = process.Wait() })
 	lines := bufio.NewScanner(stdout)
-	require.True(t, lines.Scan(), "%s does not say where it listens", name)
+	require.True(t, lines.Scan(), "%s does not say where it listens", dir)
 	return lines.Text()
 }

@@ -7,16 +7,20 @@ import nodeIdempotency from "@node-idempotency/nestjs";
 
 const { Body, Controller, Get, Headers, HttpException, Module, Post, Query } = common;
 const made = new Map();
+const failing = new Set();
 
 class Things {
   list() { return []; }
   effects(tenant, thing) { return { count: made.get(`${tenant} ${thing}`) ?? 0 }; }
-  async make(tenant, body) {
+  fail(thing) { return failing.add(thing).size; }
+  others(tenant, body) { return this.make(tenant, body, "others"); }
+  async make(tenant, body, at) {
     if (body.colour === "none") throw new HttpException({ declined: true }, 402);
     await new Promise((resolve) => setTimeout(resolve, 20)); // a payment provider
     const thing = `${tenant} ${body.thing}`;
     made.set(thing, (made.get(thing) ?? 0) + 1);
-    return { made: thing };
+    if (failing.delete(body.thing)) throw new Error("after the effect");
+    return { made: thing, at };
   }
 }
 
@@ -28,6 +32,8 @@ const decorate = (method, route, parameters, ...more) => {
 };
 decorate("list", Get("things"), []);
 decorate("effects", Get("effects"), [Headers("tenant"), Query("thing")]);
+decorate("fail", Post("fail"), [Query("thing")]);
+decorate("others", Post("others"), [Headers("tenant"), Body()], nodeIdempotency.Idempotent());
 decorate("make", Post("things"), [Headers("tenant"), Body()], nodeIdempotency.Idempotent());
 Controller()(Things);
 
