@@ -3,6 +3,7 @@ package idemcheck
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http/httptrace"
@@ -113,6 +114,12 @@ func inFlight(ctx context.Context, c *client) (string, error) {
 		}
 		attempts := c.atOnce(ctx, in)
 		if err := c.oneResponse(ctx, in, attempts, seen); err != nil {
+			var b *broken
+			if errors.As(err, &b) { // and what it did matters more than what it said
+				if counts, err := c.settled(ctx, len(attempts), []intent{in}); err == nil {
+					b.evidence += fmt.Sprintf("; %d effects", counts[0])
+				}
+			}
 			return "", err
 		}
 		ins, overlaps = append(ins, in), append(overlaps, overlapped(attempts))

@@ -33,6 +33,7 @@ const (
 // charged, whatever it responded.
 type provider struct {
 	meeting
+	takes time.Duration // to charge
 
 	mu      sync.Mutex
 	log     []charge
@@ -82,6 +83,7 @@ func (p *provider) Charge(ctx context.Context, key, order string, amount int) (s
 	case f == killBefore:
 		die()
 	}
+	time.Sleep(p.takes)
 	c := p.book(key, order, amount)
 	switch f { //nolint:exhaustive // the others have had their turn
 	case loseTheAnswer:
