@@ -154,7 +154,14 @@ func (c *client) request(
 	if key != "" {
 		q.Header.Set(c.profile.Key.Header, key)
 	}
-	q.GetBody = nil // so that net/http sends nothing twice by itself
+	// So that net/http sends nothing twice by itself: it would if it had the body, or, without a body, knew the key.
+	q.GetBody = nil
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := q.Header[name]; ok {
+			delete(q.Header, name)
+			q.Header[strings.ToLower(name)] = values
+		}
+	}
 	return q, nil
 }
 

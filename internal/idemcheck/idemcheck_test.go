@@ -75,9 +75,9 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse refuses a key.
-func (s *shop) refuse(w http.ResponseWriter, status int) {
-	if !s.is("what is refused is not explained") {
+// refuse refuses a key, and explains why.
+func (s *shop) refuse(w http.ResponseWriter, status int, why string) {
+	if !s.is(why + " is not explained") {
 		w.Header().Set("Content-Type", "application/problem+json")
 	}
 	w.WriteHeader(status)
@@ -98,9 +98,12 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 	}
 	_, sent := r.Header["Idempotency-Key"]
 	switch {
-	case !sent && !s.is("a key may be missing"), sent && key == "" && !s.is("a key may be empty"),
+	case !sent && !s.is("a key may be missing"):
+		s.refuse(w, http.StatusBadRequest, "a missing key")
+		return
+	case sent && key == "" && !s.is("a key may be empty"),
 		len(key) > 200 && !s.is("keys may be long"), strings.Contains(key, ",") && !s.is("keys may be lists"):
-		s.refuse(w, http.StatusBadRequest)
+		s.refuse(w, http.StatusBadRequest, "an invalid key")
 		return
 	}
 	name := r.URL.Path + " " + tenant + " " + key
@@ -124,7 +127,7 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 		return
 	case k != nil && k.body != string(body) && !s.is("bodies are not compared"):
 		s.mu.Unlock()
-		s.refuse(w, http.StatusUnprocessableEntity)
+		s.refuse(w, http.StatusUnprocessableEntity, "a mismatch")
 		return
 	case k != nil && !k.done && !s.is("check then write"):
 		s.mu.Unlock()
@@ -138,13 +141,16 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 		case s.is("duplicates are executed late"):
 			time.AfterFunc(late, func() { s.did(tenant, thing.Thing) })
 		}
-		s.refuse(w, http.StatusConflict)
+		s.refuse(w, http.StatusConflict, "a duplicate")
 		return
 	case k != nil && k.done:
 		status, answer := k.status, k.answer
 		s.mu.Unlock()
 		if s.is("a replay is another response") {
 			answer = strings.Replace(answer, "made", "mode", 1)
+		}
+		if s.is("a replay has another status") {
+			status = http.StatusOK
 		}
 		if s.is("a replay is executed") {
 			s.did(tenant, thing.Thing)
@@ -182,7 +188,7 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 	if thing.Colour == "none" {
 		k.status, k.answer = http.StatusPaymentRequired, `{"declined":true}`
 	}
-	if k.status == http.StatusCreated || s.is("a refusal has its effect") {
+	if k.status == http.StatusCreated && !s.is("nothing is made") || s.is("a refusal has its effect") {
 		s.did(tenant, thing.Thing)
 	}
 	if s.is("a client that goes frees its key") && r.Context().Err() != nil || fault && s.is("a failure frees the key") {
@@ -235,7 +241,7 @@ replay: {marker: {Replayed: "true"}}
 faults: [{name: 500 after the effect, path: /fail}]
 expire: {path: /expire}
 within: 5s
-settle: 60ms
+settle: 25ms
 concurrent: 20
 `
 
@@ -250,34 +256,42 @@ func ask(t *testing.T, defect, text string) idemcheck.Report {
 	return report
 }
 
+// defects of the shop, and the check that finds each.
+var defects = map[string]string{
+	"":                                 "",
+	"a key may be missing":             "missing key",
+	"keys may be long":                 "invalid key",
+	"a key may be empty":               "invalid key",
+	"keys may be lists":                "invalid key",
+	"a missing key is not explained":   "missing key",
+	"an invalid key is not explained":  "invalid key",
+	"a mismatch is not explained":      "mismatch",
+	"a duplicate is not explained":     "in flight",
+	"nothing is made":                  "replay",
+	"a quoted key is another":          "syntax",
+	"a replay is another response":     "replay",
+	"a replay has another status":      "replay",
+	"a replay is executed":             "replay",
+	"a replay is not marked":           "replay",
+	"keys are not stored":              "replay",
+	"bodies are not compared":          "mismatch",
+	"a refusal has its effect":         "refusal",
+	"check then write":                 "in flight",
+	"duplicates get 500":               "in flight",
+	"duplicates get 429":               "in flight",
+	"a client that goes frees its key": "client gone",
+	"a failure frees the key":          "fault",
+	"a key of all tenants":             "scope by tenant",
+	"a key of all endpoints":           "scope by endpoint",
+	"a key on a GET is looked up":      "safe methods",
+	"a GET with a key is executed":     "safe methods",
+	"an expired key is executed again": "expiry",
+}
+
 // TestRunFindsEachDefect: an API without a defect is clean, and each defect breaks its check.
 func TestRunFindsEachDefect(t *testing.T) {
 	t.Parallel()
-	for defect, check := range map[string]string{
-		"":                                 "",
-		"a key may be missing":             "missing key",
-		"keys may be long":                 "invalid key",
-		"a key may be empty":               "invalid key",
-		"keys may be lists":                "invalid key",
-		"what is refused is not explained": "missing key",
-		"a quoted key is another":          "syntax",
-		"a replay is another response":     "replay",
-		"a replay is executed":             "replay",
-		"a replay is not marked":           "replay",
-		"keys are not stored":              "replay",
-		"bodies are not compared":          "mismatch",
-		"a refusal has its effect":         "refusal",
-		"check then write":                 "in flight",
-		"duplicates get 500":               "in flight",
-		"duplicates get 429":               "in flight",
-		"a client that goes frees its key": "client gone",
-		"a failure frees the key":          "fault",
-		"a key of all tenants":             "scope by tenant",
-		"a key of all endpoints":           "scope by endpoint",
-		"a key on a GET is looked up":      "safe methods",
-		"a GET with a key is executed":     "safe methods",
-		"an expired key is executed again": "expiry",
-	} {
+	for defect, check := range defects {
 		t.Run(defect, func(t *testing.T) {
 			t.Parallel()
 			report := ask(t, defect, profile)
@@ -303,7 +317,7 @@ func TestLateEffects(t *testing.T) {
 	} {
 		t.Run(defect, func(t *testing.T) {
 			t.Parallel()
-			report := ask(t, defect, strings.Replace(profile, "settle: 60ms", "settle: 400ms", 1))
+			report := ask(t, defect, strings.Replace(profile, "settle: 25ms", "settle: 400ms", 1))
 			i := slices.IndexFunc(report.Results, func(r idemcheck.Result) bool { return r.Check == check })
 			require.Equal(t, idemcheck.Broken, report.Results[i].Verdict, "%+v", report.Results[i])
 		})
@@ -340,7 +354,7 @@ func TestParse(t *testing.T) {
 		profile + "---":       "one YAML document",
 		strings.Replace(profile, "concurrent: 20", "concurrent: 1", 1):             "concurrent must be from 2 to 1000",
 		strings.Replace(profile, "concurrent: 20", "concurrent: 1e", 1):            "line 20",
-		strings.Replace(profile, "settle: 60ms", "settle: 2m", 1):                  "settle must be at most 1m",
+		strings.Replace(profile, "settle: 25ms", "settle: 2m", 1):                  "settle must be at most 1m",
 		strings.Replace(profile, "syntax: both", "syntax: raw", 1):                 "key.syntax must be",
 		strings.Replace(profile, "syntax: both", "prefix: a, uuid: true", 1):       "has no prefix",
 		strings.Replace(profile, "count: made.count", "timeout: 9m", 1):            "effects.timeout must be at most 1m",

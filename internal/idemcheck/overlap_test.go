@@ -126,6 +126,30 @@ func TestAbandon(t *testing.T) {
 	})
 }
 
+// TestSendsNothingTwice: a connection that breaks on an intent without a body is no reason for net/http to send it again.
+func TestSendsNothingTwice(t *testing.T) {
+	t.Parallel()
+	for _, header := range []string{"Idempotency-Key", "X-Idempotency-Key", "Key"} {
+		for _, body := range []string{"", "b"} {
+			var posts atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				if posts.Add(1) > 1 {
+					panic(http.ErrAbortHandler)
+				}
+			}))
+			t.Cleanup(server.Close)
+			p, err := Parse(fmt.Appendf(nil, "name: things\nkey: {header: %s}\nintent: {path: /, body: %q}\n", header, body))
+			require.NoError(t, err)
+			c := newClient(server.URL, p, false)
+			_, err = c.once(t.Context(), intent{key: "k"})
+			require.NoError(t, err)
+			_, err = c.once(t.Context(), intent{key: "k"})
+			require.Error(t, err)
+			require.EqualValues(t, 2, posts.Load(), "%s %q", header, body)
+		}
+	}
+}
+
 // TestNoProxy: a proxy on this machine leads to others.
 func TestNoProxy(t *testing.T) {
 	t.Parallel()

@@ -90,12 +90,12 @@ func host(t *testing.T, dir string, args []string) string {
 		}
 		t.Skipf("skipped: %s is not installed", tool)
 	}
-	install := exec.CommandContext(t.Context(), tool, build...) //nolint:gosec // as above
+	install := exec.CommandContext(t.Context(), tool, build...)
 	install.Dir = dir
 	out, err := install.CombinedOutput()
 	require.NoError(t, err, string(out))
 	running, stop := context.WithCancel(context.Background())
-	process := exec.CommandContext(running, server[0], append(server[1:], args...)...) //nolint:gosec // as above
+	process := exec.CommandContext(running, server[0], append(server[1:], args...)...)
 	process.Dir, process.Env = dir, append(os.Environ(), "NODE_ENV=test")              // express logs no errors then
 	stdout, err := process.StdoutPipe()
 	require.NoError(t, err)

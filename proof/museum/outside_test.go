@@ -235,7 +235,7 @@ func TestOutsider(t *testing.T) {
 	old, after, found := strings.Cut(rest, ends)
 	require.True(t, found)
 	if *update {
-		require.NoError(t, os.WriteFile("README.md", []byte(before+begins+table.String()+ends+after), 0o644)) //nolint:gosec // a document
+		require.NoError(t, os.WriteFile("README.md", []byte(before+begins+table.String()+ends+after), 0o644))
 		return
 	}
 	require.Equal(t, table.String(), old, "README.md is older than the exhibits: -update")
