@@ -1,8 +1,10 @@
 package idemcheck
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -80,6 +82,18 @@ func TestAtOnce(t *testing.T) {
 		})
 	}
 
+	t.Run("WaitsForTheSlowestConnection", func(t *testing.T) {
+		t.Parallel()
+		c, _ := setup(t, 50*time.Millisecond, (*httptest.Server).Start)
+		transport, _ := c.http.Transport.(*http.Transport)
+		dial, n := transport.DialContext, atomic.Int64{}
+		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			time.Sleep(time.Duration(n.Add(1)) * 50 * time.Millisecond)
+			return dial(ctx, network, address)
+		}
+		require.Equal(t, 10, overlapped(c.atOnce(t.Context(), intent{key: "k"})))
+	})
+
 	t.Run("WithoutOverlapItIsNotAsked", func(t *testing.T) {
 		t.Parallel()
 		c, _ := setup(t, 0, (*httptest.Server).Start)
@@ -91,6 +105,14 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
+// slow takes a while to write: what is only in a buffer when a connection is closed is lost.
+type slow struct{ net.Conn }
+
+func (s slow) Write(b []byte) (int, error) {
+	time.Sleep(20 * time.Millisecond)
+	return s.Conn.Write(b)
+}
+
 // TestAbandon: a request is sent whole before its connection is closed, with TLS too.
 func TestAbandon(t *testing.T) {
 	t.Parallel()
@@ -100,6 +122,12 @@ func TestAbandon(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, s := setup(t, 300*time.Millisecond, start)
+			transport, _ := c.http.Transport.(*http.Transport)
+			dial := transport.DialContext
+			transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				return &wire{Conn: slow{conn}}, err
+			}
 			for i := range int64(5) {
 				gone, err := c.abandon(t.Context(), intent{key: "k"}, 0)
 				require.NoError(t, err)

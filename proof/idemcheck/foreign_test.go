@@ -96,7 +96,7 @@ func host(t *testing.T, dir string, args []string) string {
 	require.NoError(t, err, string(out))
 	running, stop := context.WithCancel(context.Background())
 	process := exec.CommandContext(running, server[0], append(server[1:], args...)...)
-	process.Dir, process.Env = dir, append(os.Environ(), "NODE_ENV=test")              // express logs no errors then
+	process.Dir, process.Env = dir, append(os.Environ(), "NODE_ENV=test") // express logs no errors then
 	stdout, err := process.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, process.Start())
