@@ -21,6 +21,13 @@ func TestRun(t *testing.T) {
 	var mu sync.Mutex
 	made := map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		if r.Method == http.MethodPost {
+			defer time.Sleep(20 * time.Millisecond) // so that duplicates overlap
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		key := r.Header.Get("Idempotency-Key")
@@ -30,9 +37,7 @@ func TestRun(t *testing.T) {
 		case key == "" && r.URL.Path == "/things":
 			w.WriteHeader(http.StatusBadRequest)
 		default:
-			body, _ := io.ReadAll(r.Body)
 			made[string(body)] = true // once for each thing, whatever the key is
-			time.Sleep(time.Millisecond)
 			w.WriteHeader(http.StatusCreated)
 		}
 	}))

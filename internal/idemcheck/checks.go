@@ -125,6 +125,7 @@ func invalidKey(ctx context.Context, c *client) (string, error) {
 		return "", &notAsked{"a key is optional here, and the profile has neither key.longest nor key.invalid"}
 	}
 	var ins []intent
+	var accepted []string
 	for _, value := range values {
 		in, err := c.newIntent(ctx)
 		if err != nil {
@@ -135,9 +136,12 @@ func invalidKey(ctx context.Context, c *client) (string, error) {
 			return "", err
 		}
 		if err := c.refused(r, c.profile.Status.Invalid, fmt.Sprintf("the key %.30q of %d characters", value, len(value))); err != nil {
-			return "", err
+			accepted = append(accepted, err.Error())
 		}
 		ins = append(ins, in)
+	}
+	if len(accepted) > 0 {
+		return "", brokenBecause("%s", strings.Join(accepted, "; "))
 	}
 	return fmt.Sprintf("%d for each of %d keys; no effect", c.profile.Status.Invalid, len(values)),
 		effect(ctx, c, 0, "an invalid key", ins...)

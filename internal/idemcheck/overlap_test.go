@@ -84,11 +84,11 @@ func TestAtOnce(t *testing.T) {
 
 	t.Run("WaitsForTheSlowestConnection", func(t *testing.T) {
 		t.Parallel()
-		c, _ := setup(t, 50*time.Millisecond, (*httptest.Server).Start)
+		c, _ := setup(t, 300*time.Millisecond, (*httptest.Server).Start)
 		transport, _ := c.http.Transport.(*http.Transport)
 		dial, n := transport.DialContext, atomic.Int64{}
 		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			time.Sleep(time.Duration(n.Add(1)) * 50 * time.Millisecond)
+			time.Sleep(time.Duration(n.Add(1)) * 100 * time.Millisecond)
 			return dial(ctx, network, address)
 		}
 		require.Equal(t, 10, overlapped(c.atOnce(t.Context(), intent{key: "k"})))

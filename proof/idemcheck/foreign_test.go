@@ -21,17 +21,24 @@ var hosts = []struct {
 	library string
 	version string
 	broken  []string
+	seen    map[string]string // evidence of what the document says of a check, a regular expression
 }{
 	{"express-idempotency", "express-idempotency", "1.0.6",
-		[]string{"missing key", "invalid key", "mismatch", "fault", "scope by tenant", "scope by endpoint"}},
+		[]string{"missing key", "invalid key", "mismatch", "fault", "scope by tenant", "scope by endpoint"},
+		map[string]string{"missing key": "no key: 201", "mismatch": ": 417 ", "fault": "^2 effects"}},
 	{"node-idempotency-nestjs", "@node-idempotency/nestjs", "1.0.4",
-		[]string{"missing key", "invalid key", "fault", "scope by tenant"}},
+		[]string{"missing key", "invalid key", "fault", "scope by tenant"},
+		map[string]string{"missing key": "no key: 201", "fault": "first 500 .*server error.*, then 500 .*Server Error"}},
 	{"powertools-idempotency", "@aws-lambda-powertools/idempotency", "2.35.0",
-		[]string{"mismatch", "fault", "scope by tenant", "scope by endpoint"}},
+		[]string{"mismatch", "fault", "scope by tenant", "scope by endpoint"},
+		map[string]string{"mismatch": ": 201 ", "fault": "^2 effects", "scope by tenant": "got the response of the first"}},
 	{"powertools-idempotency validate", "@aws-lambda-powertools/idempotency", "2.35.0",
-		[]string{"replay", "mismatch", "refusal", "in flight", "client gone", "fault", "scope by tenant", "scope by endpoint"}},
+		[]string{"replay", "mismatch", "refusal", "in flight", "client gone", "fault", "scope by tenant", "scope by endpoint"},
+		map[string]string{"replay": "^the first response was 201 .* the repeated one 422 "}},
 	{"fiber-idempotency", "github.com/gofiber/fiber/v2", "v2.52.15",
-		[]string{"missing key", "invalid key", "mismatch", "fault", "scope by tenant", "scope by endpoint"}},
+		[]string{"missing key", "invalid key", "mismatch", "fault", "scope by tenant", "scope by endpoint"},
+		map[string]string{"missing key": "no key: 201", "invalid key": "of 37 characters: 500 ", "mismatch": ": 201 ",
+			"fault": "^2 effects", "scope by tenant": "got the response of the first"}},
 }
 
 // TestForeignLibraries: idemcheck finds in each host what docs/idemcheck.md says, and nothing else.
@@ -58,6 +65,7 @@ func TestForeignLibraries(t *testing.T) {
 				if result.Verdict == idemcheck.Broken {
 					broken = append(broken, result.Check)
 				}
+				require.Regexp(t, h.seen[result.Check], result.Evidence)
 			}
 			require.Equal(t, h.broken, broken, "%+v", report.Results)
 			require.Contains(t, string(document), fmt.Sprintf("| %s | %s %s | %s | %d |", h.name, h.library, h.version,

@@ -22,9 +22,11 @@ func main() {
 		defer mu.Unlock()
 		return c.JSON(fiber.Map{"count": made[c.Get("Tenant")+" "+c.Query("thing")]})
 	})
+	responses := &storage{}
+	app.Post("/expire", func(*fiber.Ctx) error { return responses.Reset() })
 	failing := sync.Map{} // things whose next request fails after its effect
 	app.Post("/fail", func(c *fiber.Ctx) error { failing.Store(string([]byte(c.Query("thing"))), true); return nil })
-	app.Use(idempotency.New())
+	app.Use(idempotency.New(idempotency.Config{Storage: responses}))
 	do := func(c *fiber.Ctx) error {
 		var body struct{ Thing, Colour string }
 		if err := c.BodyParser(&body); err != nil {
@@ -52,3 +54,21 @@ func main() {
 	fmt.Printf("http://%s\n", listener.Addr())
 	panic(app.Listener(listener))
 }
+
+// storage keeps responses until it is reset.
+type storage struct{ responses sync.Map }
+
+func (s *storage) Get(key string) ([]byte, error) {
+	response, _ := s.responses.Load(key)
+	b, _ := response.([]byte)
+	return b, nil
+}
+
+func (s *storage) Set(key string, response []byte, _ time.Duration) error {
+	s.responses.Store(key, response)
+	return nil
+}
+
+func (s *storage) Delete(key string) error { s.responses.Delete(key); return nil }
+func (s *storage) Reset() error            { s.responses.Clear(); return nil }
+func (s *storage) Close() error            { return nil }
