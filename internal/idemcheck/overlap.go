@@ -35,16 +35,15 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// wireOf is the connection beneath TLS, if there is TLS.
+// wireOf is the connection beneath TLS: that of the API, that of a proxy, both or none.
 func wireOf(conn net.Conn) *wire {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
+	switch c := conn.(type) {
+	case *wire:
+		return c
+	case *tls.Conn:
+		return wireOf(c.NetConn())
 	}
-	w, ok := conn.(*wire)
-	if !ok {
-		panic(fmt.Sprintf("bug: a connection is a %T", conn))
-	}
-	return w
+	panic(fmt.Sprintf("bug: a connection is a %T", conn))
 }
 
 // attempt is one of several requests at once.

@@ -1,2 +1,3 @@
-// Package idemcheck holds the tests of idemcheck against APIs that it did not bring itself: payonce's own.
+// Package idemcheck holds the tests of idemcheck against APIs that it did not bring itself: payonce's own,
+// and hosts of libraries that nobody here wrote, in the folder foreign.
 package idemcheck
