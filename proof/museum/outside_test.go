@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -38,39 +39,52 @@ const (
 	tenants    = "other_tenant: {Tenant: bob}\n"
 	otherOrder = "setup: [{path: /orders, capture: {order: order_id}}, {path: /orders, capture: {other: order_id}}]\n" +
 		"other_body: '{\"order_id\":\"{{other}}\"}'\n"
-	later = "expire: {path: '/later?hours=%d'}\nstatus: {expired: 201}\n"
-	fails = "faults: [%s]\n"
 )
 
-func failing(kind string, hours int) string {
-	return fmt.Sprintf("{name: '%s', path: '/faults?order={{order}}&kind=%s&hours=%d'}", kind, strings.ReplaceAll(kind, " ", "+"), hours)
+// later has stored responses expire, which are promised to be replayed all the same.
+func later(hours int) string {
+	return fmt.Sprintf("expire: {path: '/later?hours=%d'}\nstatus: {expired: 201}\n", hours)
 }
 
-// kinds are what can go wrong at the provider, once.
-var kinds = map[string]fault{
-	"the answer is lost": loseTheAnswer, "killed after the charge": killAfter, "killed before the charge": killBefore,
-	"the provider is away": nothing, // for the time of one request
+// fails has a fault each; the client retries after two minutes, or hours later.
+func fails(hours int, kinds ...string) string {
+	var list []string
+	for _, kind := range kinds {
+		list = append(list, fmt.Sprintf("{name: '%s', path: '/faults?order={{order}}&kind=%s&hours=%d'}", kind, url.QueryEscape(kind), hours))
+	}
+	return "faults: [" + strings.Join(list, ", ") + "]\n"
 }
 
-// seen is what an outsider, who has HTTP and the provider's log, sees of an exhibit: the check that is broken, and why.
-var seen = map[string]struct{ asked, check, evidence string }{
-	"check_then_write":        {"", "in flight", `([2-9]|10) effects`},
-	"for_update_of_nothing":   {"", "in flight", `([2-9]|10) effects`},
-	"answer_from_nothing":     {"", "in flight", `(got|and) 200 .*; 1 effects`},
-	"upsert_pending":          {"", "replay", "no final response within 2s, the last was 409"},
-	"key_without_tenant":      {tenants, "scope by tenant", "another tenant got the response of the first: 201"},
-	"key_without_fingerprint": {otherOrder, "mismatch", "another body under the key: 201"},
-	"replay_through_jsonb":    {"", "replay", "the first response was 201"},
-	"cached_failure":          {fmt.Sprintf(fails, failing("the provider is away", 0)), "fault", "no final response within 2s, the last was 500"},
-	"key_expires":             {fmt.Sprintf(later, 50), "expiry", "2 effects after the expiry"},
-	"daily_partitions":        {fmt.Sprintf(later, 24), "expiry", "2 effects after the expiry"},
-	"gateway_in_transaction":  {fmt.Sprintf(fails, failing("killed after the charge", 0)), "fault", "2 effects after the fault"},
-	"delete_the_stuck_key":    {fmt.Sprintf(fails, failing("killed after the charge", 0)), "fault", "2 effects after the fault"},
-	"exists_means_done":       {fmt.Sprintf(fails, failing("killed before the charge", 0)), "fault", "0 effects after the fault"},
-	"timeout_runs_again":      {fmt.Sprintf(fails, failing("the answer is lost", 0)), "fault", "2 effects after the fault"},
-	"timeout_means_declined":  {fmt.Sprintf(fails, failing("the answer is lost", 0)), "fault", "no success after the fault .*402"},
-	"new_key_per_attempt":     {fmt.Sprintf(fails, failing("the answer is lost", 0)), "fault", "2 effects after the fault"},
-	"provider_forgets":        {fmt.Sprintf(fails, failing("the answer is lost", 25)), "fault", "2 effects after the fault"},
+// What can go wrong at the provider, once.
+const (
+	lost         = "the answer of the provider is lost"
+	killed       = "the process is killed after the charge"
+	killedBefore = "the process is killed before the charge"
+	away         = "the provider is away for a moment"
+)
+
+var faultsByName = map[string]fault{lost: loseTheAnswer, killed: killAfter, killedBefore: killBefore, away: nothing}
+
+// seen is what an outsider, who has HTTP and the provider's log, sees of an exhibit: the check that is broken, what else
+// has to happen, and the evidence.
+var seen = map[string]struct{ check, when, asked, evidence string }{
+	"check_then_write":        {"in flight", "", "", `([2-9]|10) effects`},
+	"for_update_of_nothing":   {"in flight", "", "", `([2-9]|10) effects`},
+	"answer_from_nothing":     {"in flight", "", "", `(got|and) 200 .*; 1 effects`},
+	"upsert_pending":          {"replay", "", "", "no final response within 2s, the last was 409"},
+	"key_without_tenant":      {"scope by tenant", "", tenants, "another tenant got the response of the first: 201"},
+	"key_without_fingerprint": {"mismatch", "", otherOrder, "another body under the key: 201"},
+	"replay_through_jsonb":    {"replay", "", "", "the first response was 201"},
+	"cached_failure":          {"fault", away, fails(0, away), "no final response within 2s, the last was 500"},
+	"key_expires":             {"expiry", "after two days", later(50), "2 effects after the expiry"},
+	"daily_partitions":        {"expiry", "after midnight", later(24), "2 effects after the expiry"},
+	"gateway_in_transaction":  {"fault", killed, fails(0, killed), "2 effects after the fault"},
+	"delete_the_stuck_key":    {"fault", killed, fails(0, killed), "2 effects after the fault"},
+	"exists_means_done":       {"fault", killedBefore, fails(0, killedBefore), "0 effects after the fault"},
+	"timeout_runs_again":      {"fault", lost, fails(0, lost), "2 effects after the fault"},
+	"timeout_means_declined":  {"fault", lost, fails(0, lost), "no success after the fault .*402"},
+	"new_key_per_attempt":     {"fault", lost, fails(0, lost), "2 effects after the fault"},
+	"provider_forgets":        {"fault", lost + ", and the retry comes the day after", fails(25, lost), "2 effects after the fault"},
 }
 
 // unseen are the exhibits of which an outsider sees nothing, and why.
@@ -141,8 +155,8 @@ func (f *shopfront) pay(w http.ResponseWriter, r *http.Request) {
 	delete(f.faults, body.Order)
 	f.mu.Unlock()
 	if planned.kind != "" {
-		f.s.provider.next(body.Order, kinds[planned.kind])
-		f.s.provider.outage(planned.kind == "the provider is away")
+		f.s.provider.next(body.Order, faultsByName[planned.kind])
+		f.s.provider.outage(planned.kind == away)
 	}
 	var a answer
 	err := process(func() {
@@ -190,10 +204,10 @@ func TestOutsider(t *testing.T) {
 	t.Parallel()
 	m := setup(t)
 	table := strings.Builder{}
-	table.WriteString("\n| exhibit | seen from outside |\n| --- | --- |\n")
+	table.WriteString("\n| exhibit | seen from outside by | when, or why not |\n| --- | --- | --- |\n")
 	for _, room := range rooms {
 		if why := unseen[room.title]; why != "" {
-			fmt.Fprintf(&table, "| %s: each of %d | no: %s |\n", room.title, len(room.exhibits), why)
+			fmt.Fprintf(&table, "| %s: each of %d | no | %s |\n", room.title, len(room.exhibits), why)
 			continue
 		}
 		for _, e := range room.exhibits {
@@ -201,10 +215,10 @@ func TestOutsider(t *testing.T) {
 			why := unseen[e.name]
 			require.NotEqual(t, isSeen, why != "", "%s is either seen, or there is a reason", e.name)
 			if !isSeen {
-				fmt.Fprintf(&table, "| [%s](%s.go) | no: %s |\n", escape(e.pattern), e.name, why)
+				fmt.Fprintf(&table, "| [%s](%s.go) | no | %s |\n", escape(e.pattern), e.name, why)
 				continue
 			}
-			fmt.Fprintf(&table, "| [%s](%s.go) | %s |\n", escape(e.pattern), e.name, look.check)
+			fmt.Fprintf(&table, "| [%s](%s.go) | %s | %s |\n", escape(e.pattern), e.name, look.check, look.when)
 			t.Run(e.name, func(t *testing.T) {
 				report := m.fromOutside(t, m.wrong, e, e.wrong, look.asked+"within: 2s\n")
 				i := slices.IndexFunc(report.Results, func(r idemcheck.Result) bool { return r.Check == look.check })
@@ -214,11 +228,8 @@ func TestOutsider(t *testing.T) {
 		}
 	}
 	t.Run("payonce", func(t *testing.T) {
-		var faults []string
-		for _, look := range []string{"the answer is lost", "killed after the charge", "killed before the charge", "the provider is away"} {
-			faults = append(faults, failing(look, 0))
-		}
-		asked := tenants + otherOrder + fmt.Sprintf(later, 50) + fmt.Sprintf(fails, strings.Join(append(faults, failing("the answer is lost", 25)), ", "))
+		day := strings.TrimPrefix(fails(25, lost), "faults: [")
+		asked := tenants + otherOrder + later(50) + strings.Replace(fails(0, lost, killed, killedBefore, away), "]\n", ", "+day, 1)
 		report := m.fromOutside(t, m.payonce, checkThenWrite, m.right, asked+"within: 30s\n")
 		require.Zero(t, report.Count(idemcheck.Broken), "%+v", report.Results)
 		for _, look := range seen {
