@@ -315,7 +315,11 @@ func (c *client) count(ctx context.Context, in intent) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("count the effects: %w", err)
 		}
-		return strconv.Atoi(strings.TrimSpace(string(out)))
+		n, err := strconv.Atoi(strings.TrimSpace(string(out)))
+		if err != nil {
+			err = fmt.Errorf("count the effects: the command printed %.80q, which is no number", out)
+		}
+		return n, err
 	}
 	r, err := c.send(ctx, Request{Method: http.MethodGet, Path: e.URL}, in, "", c.profile.Headers)
 	if err != nil {

@@ -93,6 +93,10 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 	var thing struct{ Thing, Colour string }
 	_ = json.Unmarshal(body, &thing)
 	key, tenant := r.Header.Get("Idempotency-Key"), r.Header.Get("Tenant")
+	if s.is("bare keys are refused") && key != "" && !strings.HasPrefix(key, `"`) {
+		s.refuse(w, http.StatusBadRequest, "an invalid key")
+		return
+	}
 	if !s.is("a quoted key is another") {
 		key = strings.Trim(key, `"`)
 	}
@@ -332,6 +336,36 @@ func TestLateEffects(t *testing.T) {
 	}
 }
 
+// TestEffectsOfACommand: a number that a command prints is counted, with the intent's variables in its arguments.
+func TestEffectsOfACommand(t *testing.T) {
+	t.Parallel()
+	report := ask(t, "", strings.Replace(profile, "url: '/effects?thing={{n}}', count: made.count",
+		`command: [sh, -c, "test -n $0 && echo 1", "{{n}}"]`, 1))
+	for _, result := range report.Results {
+		switch result.Check {
+		case "replay", "in flight", "client gone":
+			require.Equal(t, idemcheck.Holds, result.Verdict, "%+v", result)
+		case "missing key":
+			require.Equal(t, "1 effects after a request without a key, expected 0", result.Evidence)
+		}
+	}
+}
+
+// TestOtherPromises: what one API promises is a defect of another, so the profile decides.
+func TestOtherPromises(t *testing.T) {
+	t.Parallel()
+	for _, p := range []struct{ kept, check, old, new string }{
+		{"bare keys are refused", "syntax", "syntax: both", "syntax: quoted"},
+		{"a key of all endpoints", "scope by endpoint", "other_endpoint: {", "other_endpoint: {refused: true, "},
+	} {
+		text := strings.Replace(profile, p.old, p.new, 1)
+		require.Zero(t, ask(t, p.kept, text).Count(idemcheck.Broken), p.check)
+		report := ask(t, "", text)
+		i := slices.IndexFunc(report.Results, func(r idemcheck.Result) bool { return r.Check == p.check })
+		require.Equal(t, idemcheck.Broken, report.Results[i].Verdict, "%+v", report.Results[i])
+	}
+}
+
 // TestFailureIsKept: the draft allows that a failure is the response that a retry gets, if the profile promises it.
 func TestFailureIsKept(t *testing.T) {
 	t.Parallel()
@@ -429,6 +463,8 @@ func TestErrorsSayWhy(t *testing.T) {
 		strings.Replace(profile, "path: /expire", "path: /nowhere", 1): "have responses expire: POST /nowhere: 404",
 		strings.Replace(profile, "url: '/effects?thing={{n}}', count: made.count",
 			`command: [sh, -c, "sleep 60"], timeout: 100ms`, 1): "the command took longer than 100ms",
+		strings.Replace(profile, "url: '/effects?thing={{n}}', count: made.count",
+			`command: [echo, many]`, 1): `the command printed "many\n", which is no number`,
 	} {
 		server := httptest.NewServer(&shop{keys: map[string]*kept{}, effects: map[string]int{}})
 		t.Cleanup(server.Close)
