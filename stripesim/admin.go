@@ -14,12 +14,14 @@ import (
 
 // AdminHandler serves the other port: what a test does to Stripe, and what it
 // may know about it. Nothing of it is reachable from Stripe's port, and nothing
-// is authenticated: bind it to loopback.
+// is authenticated: bind it to loopback. Requests from another site's page, in a
+// browser on that machine, are refused.
 //
+//	GET    /                                     a page with all of it, and buttons
 //	GET    /healthz
 //	GET    /effects?order_id=&kind=&since=       the effect log
 //	GET    /charges?order_id=                    {"count": n}: how often money was taken
-//	GET    /faults · POST · DELETE               scripted faults and how often they fired
+//	GET    /faults · POST · DELETE [/{id}]       scripted faults and how often they fired
 //	GET    /holds · POST · DELETE /holds/{id}    stop requests at a point; which wait? (GET /holds/{id}?wait=5s)
 //	GET    /clock · POST {"advance":"25h"}
 //	POST   /keys/prune {"containing":""}         drop stored idempotency keys early
@@ -37,7 +39,7 @@ import (
 //	GET    /webhooks                             the latest delivery attempts
 //	POST   /webhooks/resend {"event_id":"","times":1}
 //	POST   /webhook-endpoints {"url":"","secret":"","events":[],"key":""}
-//	GET    /webhook-faults · POST · DELETE
+//	GET    /webhook-faults · POST · DELETE [/{id}]
 //	POST   /reset
 func (s *Sim) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -55,6 +57,7 @@ func (s *Sim) AdminHandler() http.Handler {
 	handle("GET /faults", func(*http.Request) (any, error) { return s.faults.report(), nil })
 	handle("POST /faults", s.adminInject)
 	handle("DELETE /faults", func(*http.Request) (any, error) { s.ClearFaults(); return done, nil })
+	handle("DELETE /faults/{id}", func(r *http.Request) (any, error) { return done, s.Disarm(r.PathValue("id")) })
 
 	handle("GET /holds", func(*http.Request) (any, error) { return s.holds.report(), nil })
 	handle("GET /holds/{id}", s.adminHold)
@@ -81,7 +84,11 @@ func (s *Sim) AdminHandler() http.Handler {
 	handle("GET /webhook-faults", func(*http.Request) (any, error) { return s.outbox.report(), nil })
 	handle("POST /webhook-faults", s.adminInjectWebhook)
 	handle("DELETE /webhook-faults", func(*http.Request) (any, error) { s.ClearWebhookFaults(); return done, nil })
-	return mux
+	handle("DELETE /webhook-faults/{id}", func(r *http.Request) (any, error) {
+		return done, s.DisarmWebhook(r.PathValue("id"))
+	})
+	s.pageHandler(mux)
+	return ownOrigin(mux)
 }
 
 var done = map[string]bool{"ok": true}
@@ -198,15 +205,25 @@ func (s *Sim) adminNewHold(r *http.Request) (any, error) {
 		Selector
 		Point Point `json:"point"`
 	}](r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case in.Point != BeforeEffect && in.Point != AfterEffect:
-		return nil, errors.New("point must be before_effect or after_effect")
-	case !in.possible():
-		return nil, errors.New("no operation matches " + in.Op + "; there are " + strings.Join(operationNames(), ", "))
 	}
-	return map[string]string{"id": s.Hold(in.Selector, in.Point).ID()}, nil
+	h, err := s.newHold(in.Selector, in.Point)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"id": h.ID()}, nil
+}
+
+// newHold is Hold for a selector that nobody has checked.
+func (s *Sim) newHold(sel Selector, at Point) (*Hold, error) {
+	switch {
+	case at != BeforeEffect && at != AfterEffect:
+		return nil, errors.New("point must be before_effect or after_effect")
+	case !sel.possible():
+		return nil, errors.New("no operation matches " + sel.Op + "; there are " + strings.Join(operationNames(), ", "))
+	}
+	return s.Hold(sel, at), nil
 }
 
 // adminHold shows a hold; with wait it first waits until a request is held.

@@ -85,7 +85,7 @@ func (s *Sim) send(j *job) {
 	}
 	if status/100 != 2 {
 		s.log.Info(
-			"webhook not taken", "event", j.Event, "type", j.typ, "url", result.URL, "attempt", j.attempt, "status",
+			"webhook not taken", "event", j.Event, "type", j.typ, "url", withoutPassword(result.URL), "attempt", j.attempt, "status",
 			status, "error", result.Error,
 		)
 	}

@@ -49,7 +49,7 @@
 //
 //	sim, err := stripesim.New(stripesim.Options{})
 //	api := httptest.NewServer(sim.Handler())        // for stripe-go: BackendConfig.URL
-//	admin := httptest.NewServer(sim.AdminHandler()) // the same faults over HTTP
+//	admin := httptest.NewServer(sim.AdminHandler()) // the same faults over HTTP, and as a page with buttons
 //
 //	sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop}) // charged, and the response dropped
 //	held := sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)

@@ -157,6 +157,19 @@ func (s *Sim) ClearFaults() {
 	s.faults.all = nil
 }
 
+// Disarm takes one fault away, and its count with it.
+func (s *Sim) Disarm(id string) error {
+	fs := &s.faults
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	i := slices.IndexFunc(fs.all, func(a *armed) bool { return a.id == id })
+	if i < 0 {
+		return fmt.Errorf("no such fault: %s", id)
+	}
+	fs.all = slices.Delete(fs.all, i, i+1)
+	return nil
+}
+
 // FaultsFired is how often each fault fired, by id.
 func (s *Sim) FaultsFired() map[string]int {
 	s.faults.mu.Lock()

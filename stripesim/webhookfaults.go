@@ -89,16 +89,32 @@ func (d *deliveries) addFault(f WebhookFault) (string, error) {
 
 // ClearWebhookFaults disarms everything. What is kept back goes out.
 func (s *Sim) ClearWebhookFaults() {
-	d := &s.outbox
+	s.outbox.disarm(func(*armedWebhook) bool { return true })
+}
+
+// DisarmWebhook takes one webhook fault away. What it kept back goes out.
+func (s *Sim) DisarmWebhook(id string) error {
+	if !s.outbox.disarm(func(a *armedWebhook) bool { return a.id == id }) {
+		return fmt.Errorf("no such webhook fault: %s", id)
+	}
+	return nil
+}
+
+func (d *deliveries) disarm(which func(*armedWebhook) bool) (found bool) {
 	d.mu.Lock()
-	for _, a := range d.faults {
+	defer d.mu.Unlock()
+	defer d.kick()
+	d.faults = slices.DeleteFunc(d.faults, func(a *armedWebhook) bool {
+		if !which(a) {
+			return false
+		}
+		found = true
 		for _, j := range a.parked {
 			d.addLocked(j)
 		}
-	}
-	d.faults = nil
-	d.mu.Unlock()
-	d.kick()
+		return true
+	})
+	return found
 }
 
 // WebhookFaultsFired is how often each webhook fault fired, by id.
