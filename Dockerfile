@@ -32,7 +32,30 @@ RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X main.version=$VERSION -X
 FROM ${NATS_IMAGE} AS nats
 COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
 
-# What stands in for Stripe, and plays with the service.
+# What stands in for Stripe, alone: docker build --target stripesim . makes it. It needs no module but its own, so nothing
+# is downloaded, and the service's source is not in it. stripesim/README.md is about this image.
+FROM ${GO_IMAGE} AS stripesim-build
+WORKDIR /src
+COPY go.mod go.sum ./
+COPY stripesim stripesim
+COPY cmd/stripesim cmd/stripesim
+RUN mkdir /data && CGO_ENABLED=0 GOPROXY=off go build -trimpath -ldflags='-s -w' -o /out/stripesim ./cmd/stripesim
+
+FROM ${STATIC_IMAGE} AS stripesim
+LABEL org.opencontainers.image.title="stripesim" \
+    org.opencontainers.image.description="Stripe's PaymentIntents API 2023-10-16, simulated, with faults on demand" \
+    org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=stripesim-build /out/stripesim /usr/local/bin/
+COPY --from=stripesim-build --chown=65532:65532 /data /data
+ENV STRIPESIM_ADDR=:12111 STRIPESIM_ADMIN=:12112 STRIPESIM_STORE=/data/journal STRIPESIM_KEYS=*
+EXPOSE 12111 12112
+VOLUME /data
+USER 65532:65532
+HEALTHCHECK --interval=2s --timeout=3s --start-period=10s CMD ["/usr/local/bin/stripesim", "healthcheck"]
+ENTRYPOINT ["/usr/local/bin/stripesim"]
+
+# part: proof {
+# What plays with the service.
 FROM build AS programs
 COPY stripesim stripesim
 COPY deploy deploy
@@ -40,13 +63,6 @@ COPY testkit testkit
 COPY cmd cmd
 RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/...
 
-FROM ${STATIC_IMAGE} AS stripesim
-COPY --from=programs /out/stripesim /usr/local/bin/
-COPY --from=programs --chown=65532:65532 /data /data
-USER 65532:65532
-ENTRYPOINT ["/usr/local/bin/stripesim"]
-
-# part: proof {
 FROM ${STATIC_IMAGE} AS demo
 COPY --from=programs /out/demo /out/api /usr/local/bin/
 USER 65532:65532

@@ -137,6 +137,7 @@ func TestRun(t *testing.T) {
 		t.Parallel()
 		for name, e := range map[string]func(string) string{
 			"STRIPESIM_LATENCY":        env("STRIPESIM_LATENCY", "soon"),
+			"STRIPESIM_SEED":           env("STRIPESIM_SEED", "random"),
 			"STRIPESIM_WEBHOOK_SECRET": env("STRIPESIM_WEBHOOK_URL", "http://127.0.0.1:1/"),
 		} {
 			err := run(t.Context(), nil, e, io.Discard, io.Discard)
@@ -146,6 +147,8 @@ func TestRun(t *testing.T) {
 		require.Error(t, run(t.Context(), []string{"-no-such-flag"}, env(), io.Discard, io.Discard))
 		require.Error(t, run(t.Context(), []string{"stray"}, env(), io.Discard, io.Discard))
 		require.ErrorContains(t, run(t.Context(), []string{"-release-regime", "acacia"}, env(), io.Discard, io.Discard),
+			"there are refunds and basil")
+		require.ErrorContains(t, run(t.Context(), nil, env("STRIPESIM_RELEASE_REGIME", "acacia"), io.Discard, io.Discard),
 			"there are refunds and basil")
 		var help bytes.Buffer
 		require.NoError(t, run(t.Context(), []string{"-h"}, env(), io.Discard, &help))

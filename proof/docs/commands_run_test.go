@@ -54,6 +54,10 @@ var inStep = map[string]struct{ step, line string }{
 
 	"docker compose up --build --wait": {"docker",
 		"docker compose up --build --wait\n"},
+	"docker compose build stripesim": {"docker",
+		"docker compose up --build --wait\n"},
+	"docker run --rm -p 127.0.0.1:12111:12111 -p 127.0.0.1:12112:12112 payonce-stripesim:local": {"docker",
+		"stripesim_alone\n"},
 	"docker compose run --rm demo": {"docker",
 		"docker compose run --build --rm demo "},
 	"docker compose logs --since 15m api | grep '\"status\":422'": {"docker",
@@ -141,6 +145,24 @@ var inTest = map[string]struct{ dir, test string }{
 	"go run ./cmd/api setup stripe -url http://127.0.0.1:8080/v1/webhooks/stripe >> /tmp/stripesim.env": {"cmd/api",
 		"TestSetupStripeAtTheSimulator"},
 	"export $(cat /tmp/stripesim.env)": {"cmd/api", "TestSetupStripeAtTheSimulator"},
+
+	// stripesim/README.md
+	"go run example.com/payonce/cmd/stripesim": {"cmd/stripesim", "TestRun"},
+	`curl -s 127.0.0.1:12111/v1/payment_intents -u sk_test_payonce: -H "Idempotency-Key: cart-45" -d amount=1250 -d currency=eur -d confirm=true -d payment_method=pm_card_visa -d "payment_method_types[]=card" -d "metadata[order_id]=order_1"`: {"proof/stripesim", "TestReadme"},
+	`curl -s "127.0.0.1:12112/charges?order_id=order_1"`:                                                             {"proof/stripesim", "TestReadme"},
+	`curl -s "127.0.0.1:12112/effects?kind=charge"`:                                                                  {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/faults -d '{"op":"intent.confirm","kind":"drop"}'`:                                      {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/faults -d '{"op":"*.post","kind":"delay","delay":"2s","times":3,"order_id":"order_1"}'`: {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/faults`:                                                                                 {"proof/stripesim", "TestReadme"},
+	`curl -s -X DELETE 127.0.0.1:12112/faults/fault_2`:                                                               {"proof/stripesim", "TestReadme"},
+	`curl -s -X DELETE 127.0.0.1:12112/faults`:                                                                       {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/holds -d '{"op":"intent.confirm","point":"after_effect"}'`:                              {"proof/stripesim", "TestReadme"},
+	`curl -s "127.0.0.1:12112/holds/hold_1?wait=1s"`:                                                                 {"proof/stripesim", "TestReadme"},
+	`curl -s -X DELETE 127.0.0.1:12112/holds/hold_1`:                                                                 {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/clock -d '{"advance":"25h"}'`:                                                           {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/webhook-endpoints -d '{"url":"http://127.0.0.1:8080/webhooks","secret":"whsec_test"}'`:  {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/webhook-faults -d '{"kind":"duplicate","type":"payment_intent.succeeded"}'`:             {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/webhooks`:                                                                               {"proof/stripesim", "TestReadme"},
 
 	"SCREENSHOT_DIR=out go test -C proof ./browser -run InABrowser": {"proof/browser", "TestDocs_InABrowser"},
 }
