@@ -16,6 +16,9 @@ type rule struct {
 	check    func(name string, n *node) *apiError
 	required bool
 	unset    bool // an empty string clears it, and is otherwise refused
+
+	refused, ignored bool   // see unsupported and ignored
+	fields           params // of an object
 }
 
 func (r rule) needed() rule    { r.required = true; return r }
@@ -26,6 +29,24 @@ func (p params) with(more params) params {
 	out := maps.Clone(p)
 	maps.Copy(out, more)
 	return out
+}
+
+// named lists the parameters that a test selects, those inside objects as they are sent: shipping[name].
+func (p params) named(which func(rule) bool) (list []string) {
+	for _, name := range sortedKeys(p) {
+		if which(p[name]) {
+			list = append(list, name)
+		}
+		for _, inner := range p[name].fields.named(which) {
+			outer, rest, deeper := strings.Cut(inner, "[")
+			inner = name + "[" + outer + "]"
+			if deeper {
+				inner += "[" + rest
+			}
+			list = append(list, inner)
+		}
+	}
+	return list
 }
 
 // validate checks what was sent in the order it was sent, then what is missing.
@@ -89,12 +110,12 @@ var (
 
 	// unsupported is a real parameter of Stripe's that the simulator does not
 	// act on. Taking it in silence would be a lie, so it is refused by name.
-	unsupported = rule{check: func(name string, _ *node) *apiError {
+	unsupported = rule{refused: true, check: func(name string, _ *node) *apiError {
 		return invalid("", name, "stripesim does not implement the parameter %s", name)
 	}}
 	// ignored is a parameter without consequence here: it is not checked
 	// and changes nothing we show.
-	ignored = rule{check: func(string, *node) *apiError { return nil }, unset: true}
+	ignored = rule{ignored: true, check: func(string, *node) *apiError { return nil }, unset: true}
 
 	metadataParam = rule{unset: true, check: func(name string, n *node) *apiError {
 		if n.leaf() {
@@ -154,7 +175,7 @@ func oneOf(choices ...string) rule {
 }
 
 func objectOf(p params) rule {
-	return rule{check: func(name string, n *node) *apiError {
+	return rule{fields: p, check: func(name string, n *node) *apiError {
 		if n.leaf() {
 			return invalid("", name, "Invalid object")
 		}

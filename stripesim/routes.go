@@ -168,14 +168,19 @@ type Operation struct {
 	Name    string // as faults and holds name it
 	Method  string
 	Pattern string   // with {id} where the object is named
-	Params  []string // all that it accepts, sorted
+	Params  []string // all that it knows, sorted
+	Refused []string // of those, and of what is inside them: what it does not act on, and refuses by name
+	Ignored []string // what it takes and does not act on
 }
 
 // Operations lists the endpoints. A test compares their parameters with Stripe's.
 func Operations() []Operation {
 	list := make([]Operation, len(operations))
 	for i, op := range operations {
-		list[i] = Operation{op.name, op.method, op.pattern, sortedKeys(op.params)}
+		list[i] = Operation{
+			op.name, op.method, op.pattern, sortedKeys(op.params),
+			op.params.named(func(r rule) bool { return r.refused }), op.params.named(func(r rule) bool { return r.ignored }),
+		}
 	}
 	return list
 }

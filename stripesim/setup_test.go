@@ -94,7 +94,9 @@ func (r *shapeRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if !off {
-		checkShape(r.t, body, r.lenient)
+		checkShape(r.t, shape{
+			Request: req.Method + " " + req.URL.Path, Status: resp.StatusCode, Lenient: r.lenient, Body: body,
+		})
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil

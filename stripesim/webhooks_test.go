@@ -98,7 +98,7 @@ func TestWebhooks(t *testing.T) {
 		for _, g := range r.all() {
 			require.NoError(t, g.err)
 			require.Contains(t, g.signature, ",v0=")
-			checkShape(t, []byte(g.body), false)
+			checkShape(t, shape{Body: []byte(g.body)})
 			require.Contains(
 				t, g.body, "\n  \"id\": \"evt_", "Stripe sends it indented: whoever verifies must verify the raw bytes",
 			)

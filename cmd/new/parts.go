@@ -192,7 +192,7 @@ var parts = []part{
 			"operator", "tracing", "kafka", "sqs",
 		},
 		paths: []string{
-			"proof/", "cmd/idemcheck/", "internal/idemcheck/", "docs/idemcheck.md", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
+			"proof/", "stripesim/COVERAGE.md", "cmd/idemcheck/", "internal/idemcheck/", "docs/idemcheck.md", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
 			"tools/sbom.mod", "tools/sbom.sum", "tools/vuln.mod", "tools/vuln.sum",
 			"deploy/doc.go", "deploy/files.go",
 			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.

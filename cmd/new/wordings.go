@@ -377,6 +377,17 @@ var wordings = map[string][]wording{
 			"//\n",
 		},
 		{
+			"stripesim/README.md",
+			"CI runs the first two as they stand here; of the third it checks the grammar. Or with curl:",
+			"Or with curl:",
+		},
+		{
+			"stripesim/README.md",
+			"[COVERAGE.md](COVERAGE.md) lists each endpoint, parameter and property: checked against Stripe's own OpenAPI document, not " +
+				"served, or\ndifferent. ",
+			"",
+		},
+		{
 			"stripesim/shapes_test.go",
 			"The module proof runs them so, and validates each body against\n" +
 				"// Stripe's own OpenAPI document, which this module does not depend on.",

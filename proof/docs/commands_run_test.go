@@ -146,8 +146,9 @@ var inTest = map[string]struct{ dir, test string }{
 		"TestSetupStripeAtTheSimulator"},
 	"export $(cat /tmp/stripesim.env)": {"cmd/api", "TestSetupStripeAtTheSimulator"},
 
-	// stripesim/README.md
-	"go run example.com/payonce/cmd/stripesim": {"cmd/stripesim", "TestRun"},
+	// stripesim/README.md and COVERAGE.md
+	"go test -C proof ./stripesim -run TestShapes -update": {"proof/stripesim", "TestShapes"}, // is red where it would write
+	"go run example.com/payonce/cmd/stripesim":             {"cmd/stripesim", "TestRun"},
 	`curl -s 127.0.0.1:12111/v1/payment_intents -u sk_test_payonce: -H "Idempotency-Key: cart-45" -d amount=1250 -d currency=eur -d confirm=true -d payment_method=pm_card_visa -d "payment_method_types[]=card" -d "metadata[order_id]=order_1"`: {"proof/stripesim", "TestReadme"},
 	`curl -s "127.0.0.1:12112/charges?order_id=order_1"`:                                                             {"proof/stripesim", "TestReadme"},
 	`curl -s "127.0.0.1:12112/effects?kind=charge"`:                                                                  {"proof/stripesim", "TestReadme"},

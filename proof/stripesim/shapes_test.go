@@ -45,15 +45,15 @@ func schema(name string) *openapi3.Schema {
 
 // checkShape validates a body: required fields, types, enums, nulls, and that the
 // simulator invented no field. It descends into every object of Stripe's.
-func checkShape(t *testing.T, body []byte, lenient bool) {
+func checkShape(t *testing.T, body []byte, lenient bool) (v any) {
 	t.Helper()
-	var v any
 	require.NoError(t, json.Unmarshal(body, &v), "%s", body)
 	if o, ok := v.(map[string]any); ok && o["error"] != nil {
 		validate(t, "error", o, lenient)
-		return
+		return v
 	}
 	walk(t, v, lenient)
+	return v
 }
 
 func walk(t *testing.T, v any, lenient bool) {
@@ -127,7 +127,8 @@ func objectSchema(s *openapi3.Schema) *openapi3.Schema {
 var objectKind = regexp.MustCompile(`"object": ?"(\w+)"`)
 
 // TestShapes runs the simulator's own tests, which record every body that their
-// clients saw, and validates each body against Stripe's schemas.
+// clients saw, and validates each body against Stripe's schemas. What that covers
+// is stripesim/COVERAGE.md.
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	root, err := process.Root()
@@ -141,33 +142,34 @@ func TestShapes(t *testing.T) {
 	recorded, err := os.Open(filepath.Join(dir, "shapes.jsonl"))
 	require.NoError(t, err)
 	defer func() { _ = recorded.Close() }()
-	bodies, kinds := 0, map[string]bool{}
+	seen, kinds := newCoverage(), map[string]bool{}
 	lines := bufio.NewScanner(recorded)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var shape struct {
-			Test    string
-			Lenient bool
-			Body    json.RawMessage
+			Test, Request string
+			Status        int
+			Lenient       bool
+			Body          json.RawMessage
 		}
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &shape))
 		for _, kind := range objectKind.FindAllSubmatch(shape.Body, -1) {
 			kinds[string(kind[1])] = true
 		}
-		bodies++
-		checkShape(t, shape.Body, shape.Lenient)
+		seen.add(shape.Request, shape.Status, checkShape(t, shape.Body, shape.Lenient))
 		if t.Failed() {
 			t.Fatalf("recorded in %s", shape.Test)
 		}
 	}
 	require.NoError(t, lines.Err())
-	require.Greater(t, bodies, 500, "too few bodies were recorded")
+	require.Greater(t, seen.bodies, 500, "too few bodies were recorded")
 	for _, kind := range []string{
 		"payment_intent", "charge", "refund", "dispute", "event", "balance_transaction", "payment_method",
 		"webhook_endpoint", "list", "search_result",
 	} {
 		require.True(t, kinds[kind], "no body of kind %q was recorded", kind)
 	}
+	seen.isOnItsPage(t)
 }
 
 // TestShapes_NoticesWhatIsWrong: the validation fails on a wrong type, a wrong
