@@ -1,5 +1,5 @@
 // Package browser_test looks at every page of the project in Chromium: the demo's
-// console, the operator's page and the API's documentation. The pages are served by
+// console, the operator's page, the simulator's and the API's documentation. The pages are served by
 // the real programs; only what no program can be brought to show is served here.
 package browser_test
 

@@ -2,10 +2,12 @@
 // Without this script the page shows the moment it was loaded, and forms lead back to it.
 "use strict";
 const every = 2000; // ms
+let errorUntil = 0; // until then a refresh leaves the error where it is
 
 function show(text) {
   const next = new DOMParser().parseFromString(text, "text/html");
   for (const old of document.querySelectorAll("[data-live]")) {
+    if (old.dataset.live === "error" && Date.now() < errorUntil) continue;
     const fresh = next.querySelector(`[data-live="${old.dataset.live}"]`);
     if (fresh && fresh.innerHTML !== old.innerHTML && !old.contains(document.activeElement)) {
       const left = [...old.querySelectorAll(".scroll")].map((e) => e.scrollLeft);
@@ -20,9 +22,9 @@ async function refresh() {
   if (reply.ok) show(await reply.text());
 }
 
-let pressed = false; // an error stays until the next press
+let pressed = false; // one button at a time
 async function tick() {
-  if (!document.hidden && !document.querySelector(".error") && getSelection().isCollapsed) {
+  if (!document.hidden && getSelection().isCollapsed) {
     await refresh().catch(() => {}); // stopped, or starting again
   }
   setTimeout(tick, every);
@@ -38,8 +40,12 @@ document.addEventListener("submit", async (event) => {
     const body = new URLSearchParams(new FormData(form, event.submitter));
     const reply = await fetch(form.action, { method: "POST", body, redirect: "manual" });
     document.activeElement.blur();
-    if (reply.type === "opaqueredirect") await refresh();
-    else show(await reply.text());
+    errorUntil = 0;
+    if (reply.type !== "opaqueredirect") { // it says why not, and does not know the filter
+      show(await reply.text());
+      errorUntil = Date.now() + 10_000;
+    }
+    await refresh();
   } finally {
     pressed = false;
   }
