@@ -22,7 +22,7 @@ import (
 	"example.com/payonce/testkit/port"
 )
 
-// every is for CI (.ci/run starter): without it only the smallest service is made, which takes seconds.
+// every is for CI (.ci/run starter each_part): without it only the smallest service is made, which takes seconds.
 var every = flag.Bool("parts", false,
 	"make a service with each part alone and one with all, and run their tests; with -short they are compiled only")
 
@@ -306,7 +306,7 @@ func compiled(t *testing.T, with string) (dir string) {
 // TestEachPart makes a service with each part alone, and one with all.
 func TestEachPart(t *testing.T) {
 	if !*every {
-		t.Skip("SKIPPED: services with each part and with all are made and tested with -parts (.ci/run starter)")
+		t.Skip("SKIPPED: services with each part and with all are made and tested with -parts (.ci/run each_part)")
 	}
 	t.Parallel()
 	for _, with := range []struct {
