@@ -36,8 +36,8 @@ func TestDocs_InABrowser(t *testing.T) {
 				return `[...document.querySelectorAll("pre, code")].some(e => e.innerText.includes("` + text + `"))`
 			}
 			p.WaitFor(t, shows("API="+api.Base))
-			p.Do(t, chromedp.SendKeys(`#key input`, "payonce_abc_123"), chromedp.Click(`#key button`))
-			p.WaitFor(t, shows("API_KEY=payonce_abc_123"))
+			p.Do(t, chromedp.SendKeys(`#key input`, "payonce_abc_1-23"), chromedp.Click(`#key button`))
+			p.WaitFor(t, shows("API_KEY=payonce_abc_1-23"))
 			p.FitsItsWindow(t)
 			p.Screenshot(t, "key-"+name)
 		})
