@@ -166,3 +166,19 @@ func (b *bundle) count(sql string) (n int) {
 	require.NoError(b.t, b.pool.Raw().QueryRow(b.t.Context(), sql).Scan(&n))
 	return n
 }
+
+// TestDeliveriesAreListedNewestFirst: a test event is listed by its time among the others, though a key made it.
+func TestDeliveriesAreListedNewestFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	endpoint := "/v1/webhook-endpoints/" + b.post("/v1/webhook-endpoints", "endpoint", `{"url":"http://127.0.0.1:9"}`).id()
+	var newest []string
+	for i := range 8 {
+		newest = append([]string{b.post(endpoint+"/test", fmt.Sprint("test-", i), "").id()}, newest...)
+	}
+	var listed []string
+	for _, d := range b.get(endpoint + "/deliveries").object["data"].([]any) {
+		listed = append(listed, d.(map[string]any)["id"].(string))
+	}
+	require.Equal(t, newest, listed)
+}

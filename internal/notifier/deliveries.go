@@ -114,7 +114,7 @@ func (s *Endpoints) beginTest(
 	if err != nil {
 		return nil, idempotency.Answer{}, err
 	}
-	id := ids.Keyed(ids.Delivery, r.TenantID, r.Key)
+	id := ids.New(ids.Delivery) // in the list it is where its time puts it
 	body, err := json.Marshal(outbox.Envelope{
 		ID: id, Type: pingType, Subject: endpoint.ID, TenantID: r.TenantID, Version: 1, Time: time.Now(),
 		Data: outbox.Data(endpoint),
