@@ -13,7 +13,7 @@ const checkWithin = 10 * time.Minute
 
 // ErrNotLoopback means that the API, or an address of the profile, is on another machine, and nobody has said that it may
 // be sent requests.
-var ErrNotLoopback = errors.New("this is another machine: say that you may send it hundreds of requests at once")
+var ErrNotLoopback = errors.New("this is another machine: -anywhere says that you may send it hundreds of requests at once")
 
 // essential checks decide what a key is for. A report without them says nothing.
 var essential = []string{"replay", "in flight"}
