@@ -244,6 +244,7 @@ func (s *system) startProcesses(ctx context.Context, program string, out *printe
 			"STRIPE_TIMEOUT=" + stripeTimeout.String(),
 			"IDEMPOTENCY_LEASE=" + lease.String(),
 			"BROKER_URL=" + s.broker.url(),
+			"NOTIFY_PRIVATE_ADDRESSES=true", // a reader's endpoint is on this machine // part: webhooks
 		}
 		s.processes = append(s.processes, p)
 		s.Later(p.Stop)
