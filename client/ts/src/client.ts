@@ -142,6 +142,9 @@ export class Client {
 
   /** Finds what is wrong with a request before it is written to the journal, from which it must be read as it is. */
   #valid(q: IntentRequest): StoredRequest {
+    if (q.body !== undefined && typeof q.body !== "string" && !ArrayBuffer.isView(q.body)) {
+      throw new TypeError("the body must be text or a Uint8Array: give an object to JSON.stringify first");
+    }
     const request: StoredRequest = {
       method: q.method ?? "POST",
       path: q.path,

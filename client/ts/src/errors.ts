@@ -163,6 +163,8 @@ export function during(what: string, error: JournalError): JournalError {
 }
 
 export function message(error: unknown): string {
+  // Node's fetch says only "fetch failed", and why in its cause.
+  if (error instanceof TypeError && error.cause instanceof Error) return `${error.message}: ${message(error.cause)}`;
   return error instanceof Error ? error.message || error.name : String(error);
 }
 

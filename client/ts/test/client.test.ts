@@ -222,6 +222,15 @@ test("ClientRefuses", async (t) => {
   }
   assert.throws(() => new Client({ base: "http://pay.example" } as never), /needs a journal/);
   assert.throws(() => new Client({ base: "http://pay.example", journal, headers: { "idempotency-key": "k" } }), /remove the/);
+  const c = newClient(new Server(), { journal });
+  await assert.rejects(c.do({ ...payment(0), body: { order_id: "ord_0" } as never }), /nothing was sent: .*JSON\.stringify/);
+});
+
+// Node's fetch has the reason in its cause.
+test("ReasonOfFetch", async (t) => {
+  const refused = new TypeError("fetch failed", { cause: new Error("connect ECONNREFUSED 127.0.0.1:1") });
+  const s = new Server(...Array.from({ length: 5000 }, () => () => { throw refused; }));
+  await assert.rejects(newClient(s, { journal: await journalIn(t), timeout: 500 }).do(payment(0)), /ECONNREFUSED/);
 });
 
 // After the lifetime of keys the server would execute the request again.
