@@ -393,6 +393,48 @@ func TestConcurrentCallsOfOneIntent(t *testing.T) {
 	}
 }
 
+// Two clients of one process, with other headers perhaps, may share a journal in a file. What one of them is refused says
+// nothing of what the other sent under the same key.
+func TestRefusalOfOneClientDoesNotUndoAnother(t *testing.T) {
+	t.Parallel()
+	for name, resumes := range map[string]bool{"Do": false, "Resume": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := openFile(t, filepath.Join(t.TempDir(), "intents"))
+			s, other := &server{}, &server{}
+			arrived, refuse := make(chan struct{}), make(chan struct{})
+			other.faults = []fault{func(*http.Request, func() *http.Response) (*http.Response, error) {
+				close(arrived)
+				<-refuse
+				return answer(401, problem(401, "unauthenticated")), nil
+			}}
+			refused := make(chan error, 1)
+			go func() {
+				_, err := newClient(t, other, j).Do(context.Background(), payment(0))
+				refused <- err
+			}()
+			<-arrived
+			c := newClient(t, s, j)
+			if resumes {
+				if outcomes, err := c.Resume(t.Context()); err != nil || len(outcomes) != 1 || outcomes[0].Err != nil {
+					t.Fatal(outcomes, err)
+				}
+			} else if _, err := c.Do(t.Context(), payment(0)); err != nil {
+				t.Fatal(err)
+			}
+			close(refuse)
+			var unknown *UnknownError
+			if err := <-refused; !errors.As(err, &unknown) {
+				t.Fatalf("the other client's request was executed, and this one returned: %v", err)
+			}
+			res, err := c.Do(t.Context(), payment(0))
+			if err != nil || !res.OK() || s.requests != 1 {
+				t.Fatalf("%v, %v, after %d requests", res, err, s.requests)
+			}
+		})
+	}
+}
+
 func TestHeaders(t *testing.T) {
 	s := &server{faults: []fault{cutBefore}}
 	c := newClient(t, s, openFile(t, filepath.Join(t.TempDir(), "j")), func(o *Options) {

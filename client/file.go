@@ -33,7 +33,8 @@ type File struct {
 	size    int64 // all before it is written whole
 	failed  error // no record is accepted any more
 	records map[string]Record
-	order   []string // the intents, as they were first begun
+	callers map[string]int // how many calls have begun an intent, those before OpenFile counted as one
+	order   []string       // the intents, as they were first begun
 
 	syncing sync.Mutex
 	synced  int64 // all before it survives a crash
@@ -80,7 +81,7 @@ func openJournal(path string) (_ *File, err error) {
 	if err := lockFile(file); err != nil {
 		return nil, err
 	}
-	f := &File{file: file, records: map[string]Record{}}
+	f := &File{file: file, records: map[string]Record{}, callers: map[string]int{}}
 	if err := f.load(); err != nil {
 		return nil, err
 	}
@@ -143,6 +144,7 @@ func (f *File) load() error {
 			return fmt.Errorf("%w: the line at byte %d cannot be read, and records follow it", ErrJournalDamaged, torn)
 		default:
 			f.put(r)
+			f.callers[r.Intent] = 1
 			f.size = at + int64(len(line))
 		}
 		at += int64(len(line))
@@ -187,11 +189,15 @@ func (f *File) ID() string { return f.id }
 func (f *File) Begin(_ context.Context, r Record) (*Record, error) {
 	f.mu.Lock()
 	if stored, ok := f.records[r.Intent]; ok && stored.State != Refused {
+		f.callers[r.Intent]++
 		size := f.size
 		f.mu.Unlock()
 		return &stored, f.sync(size) // another goroutine may have just written it
 	}
 	size, err := f.write(r)
+	if err == nil {
+		f.callers[r.Intent] = 1
+	}
 	f.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -199,10 +205,13 @@ func (f *File) Begin(_ context.Context, r Record) (*Record, error) {
 	return nil, f.sync(size)
 }
 
-// Continue implements [Journal].
+// Continue implements [Journal]. It is one caller more, so that no other says that the request was refused.
 func (f *File) Continue(_ context.Context, intent string) (*Record, error) {
 	f.mu.Lock()
 	r, ok := f.records[intent]
+	if ok && r.State == Sent {
+		f.callers[intent]++
+	}
 	size := f.size
 	f.mu.Unlock()
 	if !ok || r.State != Sent {
@@ -211,9 +220,20 @@ func (f *File) Continue(_ context.Context, intent string) (*Record, error) {
 	return &r, f.sync(size)
 }
 
-// Note implements [Journal].
+// Note implements [Journal]. Final and Broken are never overwritten. Refused is written only if no other call has begun
+// the intent, perhaps through another client of this process, because that one may have sent it.
 func (f *File) Note(_ context.Context, r Record) error {
 	f.mu.Lock()
+	stored, ok := f.records[r.Intent]
+	ended := ok && (stored.State == Final || stored.State == Broken)
+	if r.State == Refused && (ended || f.callers[r.Intent] > 1) {
+		f.mu.Unlock()
+		return errOthers
+	}
+	if ended {
+		f.mu.Unlock()
+		return nil
+	}
 	size, err := f.write(r)
 	f.mu.Unlock()
 	if err != nil || (r.State != Refused && r.State != Broken) {
