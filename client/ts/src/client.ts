@@ -106,13 +106,20 @@ export class Client {
    *   look.
    */
   async do(request: IntentRequest, options: { signal?: AbortSignal } = {}): Promise<IntentResponse> {
-    const deadline = new Deadline(this.#timeout, options.signal);
+    return (await this.#do(request, options.signal, false))!;
+  }
+
+  /** Does what do does; if it resumes, only for an intent that is still open, and resolves to undefined for another. */
+  async #do(request: IntentRequest, signal: AbortSignal | undefined, resumes: boolean): Promise<IntentResponse | undefined> {
+    const deadline = new Deadline(this.#timeout, signal);
     let begun = false;
     try {
       const q = this.#valid(request);
       const intent = request.intent;
-      return await this.#alone(intent, deadline, () => {
+      return await this.#alone(intent, deadline, async () => {
         deadline.signal.throwIfAborted();
+        // One that was refused since resume has listed it must not be begun again.
+        if (resumes && !(await deadline.race(this.#journal.open())).some((open) => open.intent === intent)) return undefined;
         return this.#begin(intent, q, deadline, () => (begun = true));
       });
     } catch (error) {
@@ -170,7 +177,7 @@ export class Client {
   /**
    * Sends every intent of the journal that was begun and is not final: those of a process that crashed or a page that
    * was closed, and those that ended in an UnknownError. Call it when a process starts or a page is opened. It returns
-   * one outcome for each, oldest first. Each may take Options.timeout, so give a signal if the server may be down: what
+   * one outcome for each, oldest first, except those that another call has ended meanwhile. Each may take Options.timeout, so give a signal if the server may be down: what
    * is left then stays in the journal.
    */
   async resume(options: { signal?: AbortSignal } = {}): Promise<Outcome[]> {
@@ -181,14 +188,15 @@ export class Client {
       for (let i = next++; i < open.length; i = next++) {
         const { intent, request } = open[i]!;
         try {
-          outcomes[i] = { intent, response: await this.do({ intent, ...request }, options) };
+          const response = await this.#do({ intent, ...request }, options.signal, true);
+          if (response !== undefined) outcomes[i] = { intent, response };
         } catch (error) {
           outcomes[i] = { intent, error };
         }
       }
     };
     await Promise.all(Array.from({ length: resumeAtOnce }, work));
-    return outcomes;
+    return outcomes.filter((outcome) => outcome !== undefined);
   }
 
   /**

@@ -137,6 +137,32 @@ test("Resume", async (t) => {
 });
 
 // What is not sent is not sent by resume either. What fetch was given counts as sent, also where nothing listens.
+test("ResumeOfWhatHasEnded", async (t) => {
+  for (const status of [400, 201]) {
+    const server = new Server();
+    let arrived!: () => void, respond!: () => void;
+    const arrives = new Promise<void>((resolve) => (arrived = resolve));
+    const responds = new Promise<void>((resolve) => (respond = resolve));
+    const send = server.fetch;
+    let sent = 0;
+    const slow = newClient(server, { journal: await journalIn(t), fetch: async (...args) => {
+      sent++;
+      arrived();
+      await responds;
+      return status === 400 ? answer(400, problem(400, "invalid-request")) : send(...args);
+    } });
+    const done = slow.do(payment(0)).catch((error: Error) => error);
+    await arrives;
+    const resumed = slow.resume(); // lists the intent, and waits for its turn
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    respond();
+    const first = await done;
+    if (status === 400) assert.equal((first as Error).name, "RefusedError");
+    assert.deepEqual(await resumed, [], "what was refused or is final is not sent again");
+    assert.equal(sent, 1);
+  }
+});
+
 test("NotSent", async (t) => {
   const s = new Server();
   const journal = await journalIn(t);
