@@ -74,7 +74,9 @@ func TestContract(t *testing.T) {
 		refund := b.post("/v1/payments/"+payment+"/refunds", "read-refund", `{"amount":100,"reason":"duplicate"}`).id()
 		for _, path := range []string{"/v1/orders/" + order, "/v1/payments/" + payment, "/v1/refunds/" + refund} {
 			require.Equal(t, http.StatusOK, b.get(path).status, path)
-			require.Equal(t, "unauthenticated", b.send("GET", path, "", "Authorization", "Bearer wrong").code())
+			wrong := b.send("GET", path, "", "Authorization", "Bearer wrong")
+			require.Equal(t, "unauthenticated", wrong.code())
+			require.Contains(t, wrong.body, "Bearer <key>", "readable in a log")
 			require.Equal(t, "not-found", b.get(path[:len(path)-4]+"0000").code())
 			require.Equal(t, "method-not-allowed", b.send("DELETE", path, "").code())
 		}

@@ -264,14 +264,16 @@ type testCard struct{ Method, Outcome string }
 var testCards = []testCard{
 	{"pm_card_visa", "The payment succeeds: 201."},
 	{"pm_card_mastercard", "The payment succeeds: 201."},
-	{"pm_card_visa_chargeDeclined", "The issuer declines: 402, without a reason."},
-	{"pm_card_visa_chargeDeclinedInsufficientFunds", "The issuer declines: 402, insufficient_funds."},
+	{"pm_card_chargeDeclined", "The issuer declines: 402, without a reason."},
+	{"pm_card_chargeDeclinedInsufficientFunds", "The issuer declines: 402, insufficient_funds."},
 	{"pm_card_chargeDeclinedExpiredCard", "The issuer declines: 402, expired_card."},
 	{"pm_card_authenticationRequired", "The customer must authenticate: 202, requires_action."},
 	{"pm_card_threeDSecure2Required", "The customer must authenticate: 202, requires_action."},
 	{"pm_card_refundFail", "The payment succeeds, and a refund of it fails later."},
 	{"pm_card_pendingRefund", "The payment succeeds, and a refund of it is pending first."},
-	{"pm_card_createDispute", "The payment succeeds, and the customer disputes it."},
+	{"pm_card_createDispute", "The payment succeeds, and the customer disputes it as fraudulent."},
+	{"pm_card_createDisputeProductNotReceived", "The payment succeeds, and the customer disputes it: nothing arrived."},
+	{"pm_card_createDisputeInquiry", "The payment succeeds, and the bank asks about it; no money is withdrawn."},
 }
 
 func cardsPage() staticDocument {

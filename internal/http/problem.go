@@ -1,6 +1,7 @@
 package http
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -193,7 +194,7 @@ func (p *problem) answer(requestID string) idempotency.Answer {
 	if p.code == codeInvalidRequest && len(d.Errors) == 0 {
 		d.Errors = []fieldError{{Message: p.detail}} // Clients may rely on errors; the empty pointer is the whole body.
 	}
-	return idempotency.Answer{Status: t.Status, ContentType: contentProblem, Body: mustJSON(d)}
+	return idempotency.Answer{Status: t.Status, ContentType: contentProblem, Body: readableJSON(d)}
 }
 
 func problemTypeOf(code string) (problemType, bool) {
@@ -303,6 +304,17 @@ func write(w http.ResponseWriter, a idempotency.Answer) {
 	}
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body) // If the client has disconnected, it retries and gets the stored response.
+}
+
+// readableJSON is mustJSON with <, > and & as they are: people read problems in logs, and no page contains them.
+func readableJSON(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic("bug: a response cannot be encoded as JSON: " + err.Error())
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // mustJSON is for our own types, whose encoding cannot fail.
