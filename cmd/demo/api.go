@@ -53,8 +53,8 @@ type tenant struct {
 }
 
 // createTenant uses the command that an operator would use.
-func createTenant(ctx context.Context, program, dsn, dataKey string) (t tenant, err error) {
-	create := exec.CommandContext(ctx, program, "tenant", "create", "demo")
+func createTenant(ctx context.Context, program, name, dsn, dataKey string) (t tenant, err error) {
+	create := exec.CommandContext(ctx, program, "tenant", "create", name)
 	create.Env = []string{"DATABASE_URL=" + dsn, "DATA_KEY=" + dataKey}
 	var stderr bytes.Buffer
 	create.Stderr = &stderr

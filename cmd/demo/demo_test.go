@@ -240,6 +240,15 @@ func TestServe(t *testing.T) {
 			require.Contains(t, curl(lines[2]), `"status":"paid"`)
 			export := regexp.MustCompile(`(?m)^export API=.*$`).FindString(said)
 			require.Contains(t, curl(export+`; curl -i -H "Authorization: Bearer $API_KEY" "$API/v1/orders"`), "200 OK")
+			api := strings.Split(against, ",")[0]
+			export = regexp.MustCompile(`(?m)^export PAYONCE_API_KEY=.*$`).FindString(said)
+			for _, url := range []string{
+				export + `; curl -i -H "Authorization: Bearer $PAYONCE_API_KEY" ` + api + "/v1/orders",
+				export + `; curl -i -H "Authorization: Bearer $PAYONCE_OTHER_API_KEY" ` + api + "/v1/orders",
+				export + `; curl -i "$STRIPESIM_ADMIN/effects"`,
+			} {
+				require.Contains(t, curl(url), "200 OK")
+			}
 		})
 
 		t.Run("TheDocsAndTheOperatorsPageAreThere", func(t *testing.T) {

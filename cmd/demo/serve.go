@@ -17,6 +17,11 @@ func (s *system) serve(ctx context.Context, out *printer) {
 		out.say("\nCannot create the order for the curl lines: %s", order)
 		return
 	}
+	other, err := createTenant(ctx, s.processes[0].Program, "other", s.service, s.dataKey)
+	if err != nil {
+		out.say("\nCannot %s", err)
+		return
+	}
 	if err := s.console.enableButtons(); err != nil {
 		out.say("\nCannot start the console: %s", err)
 		return
@@ -36,6 +41,9 @@ func (s *system) serve(ctx context.Context, out *printer) {
 	out.fact("PostgreSQL", "psql '%s'", s.dsn)
 	out.fact("Data key", "DATA_KEY=%s, for api audit and -against", s.dataKey)
 	s.sayCurlLines(out, order.object().ID)
+	out.say("\n  Ask this API what it promises about keys (docs/idemcheck.md):\n")
+	out.say("export PAYONCE_API_KEY=%s PAYONCE_OTHER_API_KEY=%s STRIPESIM_ADMIN=%s", s.tenant.APIKey, other.APIKey, s.stripe.admin)
+	out.say("go run ./cmd/idemcheck -profile cmd/idemcheck/payonce.yaml %s", s.a.url)
 	out.say("\nCtrl-C ends it and deletes its data.")
 	<-ctx.Done()
 }

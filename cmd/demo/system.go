@@ -86,7 +86,7 @@ func startLocal(ctx context.Context, o options, out *printer) (_ *system, err er
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}
-	if s.tenant, err = createTenant(ctx, program, s.service, s.dataKey); err != nil {
+	if s.tenant, err = createTenant(ctx, program, "demo", s.service, s.dataKey); err != nil {
 		return nil, err
 	}
 	if err := s.startStripe(out); err != nil {
@@ -134,7 +134,7 @@ func connectRemote(ctx context.Context, o options, out *printer) (_ *system, err
 		if err != nil {
 			return nil, err
 		}
-		if s.tenant, err = createTenant(ctx, program, s.dsn, s.dataKey); err != nil {
+		if s.tenant, err = createTenant(ctx, program, "demo", s.dsn, s.dataKey); err != nil {
 			return nil, err
 		}
 		out.fact("Tenant", "%s, created for this run in DATABASE_URL", s.tenant.ID)

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"strings"
 
 	"example.com/payonce/internal/idemcheck"
 )
@@ -62,13 +64,19 @@ func ask(ctx context.Context, args []string, stdout, stderr io.Writer) (report i
 	if err := flags.Parse(args); err != nil {
 		return report, err
 	}
-	if *path == "" || flags.NArg() != 1 {
+	switch {
+	case flags.NArg() > 1 && strings.HasPrefix(flags.Arg(1), "-"):
+		return report, fmt.Errorf("%s comes after the address of the API, and every flag before it", flags.Arg(1))
+	case *path == "" || flags.NArg() != 1:
 		flags.Usage()
 		return report, errors.New("name a profile and the address of the API")
 	}
 	text, err := os.ReadFile(*path)
 	if err != nil {
 		return report, err
+	}
+	if text, err = fromEnvironment(text); err != nil {
+		return report, fmt.Errorf("%s: %w", *path, err)
 	}
 	profile, err := idemcheck.Parse(text)
 	if err != nil {
@@ -82,6 +90,21 @@ func ask(ctx context.Context, args []string, stdout, stderr io.Writer) (report i
 		}
 	}
 	return report, err
+}
+
+var variable = regexp.MustCompile(`\$\{([A-Z][A-Z0-9_]*)\}`)
+
+// fromEnvironment puts the values of variables in the place of ${NAME}, so that a profile can be kept without its secrets.
+func fromEnvironment(profile []byte) ([]byte, error) {
+	var unset []error
+	text := variable.ReplaceAllFunc(profile, func(name []byte) []byte {
+		value, ok := os.LookupEnv(string(name[2 : len(name)-1]))
+		if !ok {
+			unset = append(unset, fmt.Errorf("%s is not set in the environment", name[2:len(name)-1]))
+		}
+		return []byte(value)
+	})
+	return text, errors.Join(unset...)
 }
 
 func writeFile(path string, report idemcheck.Report, write func(idemcheck.Report, io.Writer) error) error {

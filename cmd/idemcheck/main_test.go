@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -89,6 +90,21 @@ func TestRun(t *testing.T) {
 		code, out = ask(args...)
 		require.Equal(t, exitUsage, code, out)
 	}
+	write(counted + "headers: {X-Api-Key: '${IDEMCHECK_TEST_UNSET}'}\nintent: {path: /things, body: '{{n}}'}\n")
+	code, out = ask("-profile", profile, server.URL)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, out, "IDEMCHECK_TEST_UNSET is not set in the environment")
+	write(strings.Replace(counted, "a shop", "a shop at ${PATH}", 1) + "intent: {path: /things, body: '{{n}}'}\n")
+	code, out = ask("-profile", profile, server.URL)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "a shop at "+os.Getenv("PATH"))
+	code, out = ask("-profile", profile, server.URL, "-json", "x")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, out, "-json comes after the address of the API")
+	code, out = ask("-profile", profile, "http://127.0.0.1:1")
+	require.Equal(t, exitUsage, code)
+	require.NotContains(t, out, "not asked", "a report of nothing")
+
 	write("name: a shop\nintnet: {}\n")
 	code, out = ask("-profile", profile, server.URL)
 	require.Equal(t, exitUsage, code)

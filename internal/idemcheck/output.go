@@ -8,8 +8,11 @@ import (
 	"text/tabwriter"
 )
 
-// Print writes the report for people.
+// Print writes the report for people. Of a run that could ask nothing, not even its first question, there is none.
 func (r Report) Print(w io.Writer) error {
+	if len(r.Results) == 0 {
+		return nil
+	}
 	_, _ = fmt.Fprintf(w, "%s at %s\n\n", r.Profile, r.API)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, result := range r.Results {
@@ -18,7 +21,11 @@ func (r Report) Print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%d hold, %d broken, %d not asked\n", r.Count(Holds), r.Count(Broken), r.Count(NotAsked))
+	verb := "hold"
+	if r.Count(Holds) == 1 {
+		verb = "holds"
+	}
+	_, err := fmt.Fprintf(w, "\n%d %s, %d broken, %d not asked\n", r.Count(Holds), verb, r.Count(Broken), r.Count(NotAsked))
 	return err
 }
 
@@ -32,6 +39,7 @@ func (r Report) JSON(w io.Writer) error {
 // JUnit writes the report as a test suite: what is broken is a failure, what is not asked is skipped.
 func (r Report) JUnit(w io.Writer) error {
 	type message struct {
+		Type string `xml:"type,attr,omitempty"`
 		Text string `xml:"message,attr"`
 	}
 	type testcase struct {
@@ -58,9 +66,9 @@ func (r Report) JUnit(w io.Writer) error {
 		c := testcase{Name: result.Check, Class: r.Profile, Seconds: fmt.Sprintf("%.3f", result.Took.Seconds())}
 		switch result.Verdict {
 		case Broken:
-			c.Failure = &message{result.Evidence}
+			c.Failure = &message{Type: string(Broken), Text: result.Evidence}
 		case NotAsked:
-			c.Skipped = &message{result.Evidence}
+			c.Skipped = &message{Text: result.Evidence}
 		case Holds:
 			c.Output = result.Evidence
 		}

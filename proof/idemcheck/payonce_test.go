@@ -26,8 +26,8 @@ func TestPayonceIsClean(t *testing.T) {
 	t.Cleanup(admin.Close)
 	text, err := os.ReadFile("../../cmd/idemcheck/payonce.yaml")
 	require.NoError(t, err)
-	profile, err := idemcheck.Parse([]byte(strings.NewReplacer("PAYONCE_API_KEY", w.Tenant.APIKey,
-		"PAYONCE_OTHER_API_KEY", w.NewTenant().APIKey, "STRIPESIM_ADMIN", admin.URL).Replace(string(text))))
+	profile, err := idemcheck.Parse([]byte(strings.NewReplacer("${PAYONCE_API_KEY}", w.Tenant.APIKey,
+		"${PAYONCE_OTHER_API_KEY}", w.NewTenant().APIKey, "${STRIPESIM_ADMIN}", admin.URL).Replace(string(text))))
 	require.NoError(t, err)
 	expire := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		w.Exec(`UPDATE idempotency_keys SET answer_version = NULL, answer_status = NULL, answer_headers = NULL,
