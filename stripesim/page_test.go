@@ -171,6 +171,7 @@ func TestPage(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		shows(t, b.page(""), "No fault is armed")
+		require.Contains(t, b.page(""), `<option value="*.post" selected>`, "a fault for whatever the reader sends next")
 		b.pressed("fault", url.Values{"kind": {Drop}, "op": {"intent.confirm"}, "times": {"2"}, "order_id": {"o1"}})
 		b.pressed("fault", url.Values{"kind": {Refuse}, "op": {"refund.create"}})
 		pi := b.create("o1")
