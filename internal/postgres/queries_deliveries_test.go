@@ -225,6 +225,14 @@ func TestQueriesOfDeliveries(t *testing.T) {
 				leased_until=now+1m
 			changes webhook_deliveries/twin/d_later: attempts=2 last_attempt_at=now lease_token=8
 				leased_until=now+1m`},
+		{rule: "PassesOverAnEndpointOfWhichAllHaveEnded", query: q.DeliveryLease, first: `
+			UPDATE webhook_deliveries SET status = 'delivered', ended_at = now(), leased_until = now() - interval '20h'
+			WHERE (tenant_id, endpoint_id) = (SELECT tenant_id, endpoint_id FROM webhook_deliveries ORDER BY 1, 2 LIMIT 1)`,
+			with: lease(1), any: true, want: `
+			row twin ID=d_later EndpointID=disabled EventID=d_disabled Body=b LeaseToken=8 Attempts=2
+				Url=https://busy.example Versions=[1] Secrets=secret_secret_secret_sec
+			changes webhook_deliveries/twin/d_later: attempts=2 last_attempt_at=now lease_token=8
+				leased_until=now+1m`},
 		{rule: "SkipsALockedDelivery", query: q.DeliveryLease, locked: "webhook_deliveries/a_due",
 			with: lease(3, "busy"), any: true, want: `
 			row ID=a_due_2 EndpointID=well EventID=a_due_2 Body=b LeaseToken=8 Attempts=2
@@ -318,10 +326,10 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			with: db.DeliveryReapParams{Retention: 3 * time.Hour, LimitRows: 1}, want: `
 			returns 1
 			deletes webhook_deliveries/twin/c_done`},
-		{rule: "SkipsALockedDelivery", query: q.DeliveryReap, locked: "webhook_deliveries/b_failed_2",
+		{rule: "SkipsALockedDelivery", query: q.DeliveryReap, locked: "webhook_deliveries/twin/c_done",
 			with: db.DeliveryReapParams{Retention: 3 * time.Hour, LimitRows: 1}, want: `
 			returns 1
-			deletes webhook_deliveries/twin/c_done`},
+			deletes webhook_deliveries/b_failed_2`},
 		{rule: "Counts", query: q.DeliveryStats, want: `
 			row Pending=14 Failed=4 OldestSeconds=-6h1m`},
 	})
@@ -453,7 +461,7 @@ func TestQueriesOfWebhookEndpoints(t *testing.T) {
 		{rule: "FindsWhatIsSealedOtherwise", query: q.SealedOtherwise, first: `
 			UPDATE webhook_secrets SET secret = ` + sealedWith("a", 24) + ` WHERE endpoint_id <> 'ended'`,
 			with: db.SealedOtherwiseParams{KeyID: []byte("aaaa"), AfterPlace: "webhook_secrets", AfterOwner: tenant,
-				AfterID: "ended 1", LimitRows: 1}, want: `
+				AfterID: "ended 1", LimitRows: 9}, want: `
 			row Place=webhook_secrets Owner=acme:eu ID=ended 2 Stored=secret_secret_secret_sec`},
 	})
 }
