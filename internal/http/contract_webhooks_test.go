@@ -29,6 +29,7 @@ func contractOfWebhookEndpoints(t *testing.T, b *bundle) {
 
 	for body, pointer := range map[string]string{
 		`{}`: "/url", `{"url":""}`: "/url", `{"url":"ftp://a.example"}`: "/url", `{"url":"http://a:b@c.example"}`: "/url",
+		`{"url":"HTTPS://a.example"}`: "/url", `{"url":"https://a.example:70000"}`: "/url",
 		`{"url":"http://127.0.0.1","events":[]}`:                                      "/events",
 		`{"url":"http://127.0.0.1","events":["order.eaten"]}`:                         "/events/0",
 		`{"url":"http://127.0.0.1","events":["order.paid","*"]}`:                      "/events/1",
@@ -165,6 +166,18 @@ func (b *bundle) count(sql string) (n int) {
 	b.t.Helper()
 	require.NoError(b.t, b.pool.Raw().QueryRow(b.t.Context(), sql).Scan(&n))
 	return n
+}
+
+// TestLongFiltersAreRefusedShortly: each type that does not exist is answered with all that do, so there must not be
+// thousands of them in a request.
+func TestLongFiltersAreRefusedShortly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	events := strings.Repeat(`"a",`, 16_000)
+	refused := b.post("/v1/webhook-endpoints", "k", `{"url":"http://127.0.0.1","events":[`+strings.TrimSuffix(events, ",")+`]}`)
+	require.Equal(t, "invalid-request", refused.code())
+	require.Equal(t, "/events", refused.object["errors"].([]any)[0].(map[string]any)["pointer"])
+	require.Less(t, len(refused.body), 2000)
 }
 
 // TestDeliveriesAreListedNewestFirst: a test event is listed by its time among the others, though a key made it.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -72,6 +73,14 @@ func parseURL(endpoint string) (*url.URL, error) {
 	}
 	if strings.ContainsAny(u.Hostname(), " \\@") {
 		return nil, errors.New("a webhook's URL must name a host")
+	}
+	if !strings.HasPrefix(endpoint, u.Scheme+"://") { // the table and the sender look for it as it is written here
+		return nil, fmt.Errorf("a webhook's URL must begin with %s:// in lower case", u.Scheme)
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, fmt.Errorf("a webhook's URL must have a port from 1 to 65535, and %s is none", port)
+		}
 	}
 	return u, nil
 }

@@ -19,6 +19,7 @@ func TestCheckURL(t *testing.T) {
 	for _, url := range []string{
 		"", "example.com", "https://", "https://:443", "ftp://example.com", "https://user:pw@example.com",
 		"https://user@127.0.0.1", "https://exa mple.com", "https://[::1", "file:///etc/passwd", "gopher://127.0.0.1",
+		"HTTPS://shop.example", "Http://127.0.0.1", "https://shop.example:0", "https://shop.example:65536",
 	} {
 		require.Error(t, CheckURL(t.Context(), url, true), url)
 	}
