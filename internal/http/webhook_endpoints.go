@@ -91,6 +91,10 @@ func checkEvents(c *checks, events []string) {
 	if len(events) == 0 {
 		c.fail("/events", `must name types of events, or be ["*"]; leave it out for all`)
 	}
+	if types := len(eventTypes()); len(events) > types { // and each that is wrong is answered with all types
+		c.fail("/events", "must name at most %d types", types)
+		return
+	}
 	for i, kind := range events {
 		switch {
 		case kind == "*" && len(events) > 1:
