@@ -137,7 +137,8 @@ func (q *Queries) DeliveryEnd(ctx context.Context, arg DeliveryEndParams) (int64
 
 const DeliveryGet = `-- name: DeliveryGet :one
 SELECT d.id, d.endpoint_id, d.event_id, d.event_type, d.status, d.attempts, d.http_status, d.last_attempt_at,
-    greatest(d.leased_until, d.created_at)::timestamptz AS next_attempt_at, d.created_at
+    greatest(d.leased_until, d.created_at)::timestamptz AS next_attempt_at, d.created_at,
+    (d.status <> 'pending' OR d.attempts > 0 AND d.last_error IS NOT NULL)::boolean AS tried
 FROM webhook_deliveries d
 WHERE d.tenant_id = $1 AND d.id = $2
 `
@@ -158,8 +159,10 @@ type DeliveryGetRow struct {
 	LastAttemptAt *time.Time
 	NextAttemptAt time.Time
 	CreatedAt     time.Time
+	Tried         bool
 }
 
+// Tried says that an attempt has ended since it was made, or asked for again.
 func (q *Queries) DeliveryGet(ctx context.Context, arg DeliveryGetParams) (DeliveryGetRow, error) {
 	row := q.db.QueryRow(ctx, DeliveryGet, arg.TenantID, arg.ID)
 	var i DeliveryGetRow
@@ -174,6 +177,7 @@ func (q *Queries) DeliveryGet(ctx context.Context, arg DeliveryGetParams) (Deliv
 		&i.LastAttemptAt,
 		&i.NextAttemptAt,
 		&i.CreatedAt,
+		&i.Tried,
 	)
 	return i, err
 }
@@ -454,10 +458,11 @@ func (q *Queries) DeliveryReap(ctx context.Context, arg DeliveryReapParams) (int
 
 const DeliveryRequeue = `-- name: DeliveryRequeue :execrows
 UPDATE webhook_deliveries d
-SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
+SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity', last_error = NULL,
+    lease_token = d.lease_token + 1
 FROM webhook_endpoints w
 WHERE d.tenant_id = $1 AND d.id = $2 AND w.tenant_id = d.tenant_id AND w.id = d.endpoint_id
-  AND w.disabled_at IS NULL AND (d.status <> 'pending' OR d.leased_until > clock_timestamp())
+  AND w.disabled_at IS NULL
 `
 
 type DeliveryRequeueParams struct {
@@ -465,8 +470,8 @@ type DeliveryRequeueParams struct {
 	ID       string
 }
 
-// Sends a delivery that has ended again, with its attempts reset, or one that waits now. Zero rows: it is due or being
-// sent, or its endpoint is disabled.
+// Sends a delivery again, with its attempts reset; one that waits is sent now. An attempt in progress is fenced: it began
+// before, so its failure must not put off what is asked for now. Zero rows: its endpoint is disabled.
 func (q *Queries) DeliveryRequeue(ctx context.Context, arg DeliveryRequeueParams) (int64, error) {
 	result, err := q.db.Exec(ctx, DeliveryRequeue, arg.TenantID, arg.ID)
 	if err != nil {

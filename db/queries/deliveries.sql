@@ -18,8 +18,10 @@ INSERT INTO webhook_deliveries (tenant_id, id, endpoint_id, event_id, event_type
 VALUES (@tenant_id, @id, @endpoint_id, @event_id, @event_type, @body);
 
 -- name: DeliveryGet :one
+-- Tried says that an attempt has ended since it was made, or asked for again.
 SELECT d.id, d.endpoint_id, d.event_id, d.event_type, d.status, d.attempts, d.http_status, d.last_attempt_at,
-    greatest(d.leased_until, d.created_at)::timestamptz AS next_attempt_at, d.created_at
+    greatest(d.leased_until, d.created_at)::timestamptz AS next_attempt_at, d.created_at,
+    (d.status <> 'pending' OR d.attempts > 0 AND d.last_error IS NOT NULL)::boolean AS tried
 FROM webhook_deliveries d
 WHERE d.tenant_id = @tenant_id AND d.id = @id;
 
@@ -133,13 +135,14 @@ SET leased_until = clock_timestamp() + @delay::interval, attempts = attempts - 1
 WHERE tenant_id = @tenant_id AND id = @id AND lease_token = @lease_token AND status = 'pending';
 
 -- name: DeliveryRequeue :execrows
--- Sends a delivery that has ended again, with its attempts reset, or one that waits now. Zero rows: it is due or being
--- sent, or its endpoint is disabled.
+-- Sends a delivery again, with its attempts reset; one that waits is sent now. An attempt in progress is fenced: it began
+-- before, so its failure must not put off what is asked for now. Zero rows: its endpoint is disabled.
 UPDATE webhook_deliveries d
-SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
+SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity', last_error = NULL,
+    lease_token = d.lease_token + 1
 FROM webhook_endpoints w
 WHERE d.tenant_id = @tenant_id AND d.id = @id AND w.tenant_id = d.tenant_id AND w.id = d.endpoint_id
-  AND w.disabled_at IS NULL AND (d.status <> 'pending' OR d.leased_until > clock_timestamp());
+  AND w.disabled_at IS NULL;
 
 -- name: DeliveriesRequeue :execrows
 -- Sends a tenant's failed deliveries again, oldest first.

@@ -71,6 +71,9 @@ func contractOfWebhookEndpoints(t *testing.T, b *bundle) {
 	require.Equal(t, http.StatusAccepted, b.post(retry, "retry", "").status)
 	require.Equal(t, http.StatusAccepted, b.post(one+"/test", "test", "").status, "it has not been tried")
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM webhook_deliveries`))
+	b.exec(`UPDATE webhook_deliveries SET attempts = 1, leased_until = clock_timestamp() + interval '1 minute',
+		lease_token = lease_token + 1, last_attempt_at = clock_timestamp()`)
+	require.Equal(t, http.StatusAccepted, b.post(one+"/test", "test", "").status, "it is being tried")
 	b.exec(`UPDATE webhook_deliveries SET attempts = 1, status = 'delivered', ended_at = clock_timestamp(), http_status = 204,
 		last_attempt_at = clock_timestamp()`)
 	for path, key := range map[string]string{one + "/test": "test", retry: "retry"} {

@@ -39,7 +39,7 @@ type Delivery struct {
 	CreatedAt     ids.Instant       `json:"created_at"`
 }
 
-func deliveryOf(row db.DeliveryListRow) Delivery {
+func deliveryOf(row db.DeliveryGetRow) Delivery {
 	d := Delivery{
 		ID: row.ID, Object: "webhook_delivery", EndpointID: row.EndpointID, EventID: row.EventID, Type: row.EventType,
 		Status: row.Status, Attempts: row.Attempts, LastStatus: row.HttpStatus,
@@ -84,7 +84,11 @@ func (s *Endpoints) Deliveries(
 	}
 	more = len(rows) > limit
 	for _, row := range rows[:min(len(rows), limit)] {
-		list = append(list, deliveryOf(row))
+		list = append(list, deliveryOf(db.DeliveryGetRow{
+			ID: row.ID, EndpointID: row.EndpointID, EventID: row.EventID, EventType: row.EventType, Status: row.Status,
+			Attempts: row.Attempts, HttpStatus: row.HttpStatus, LastAttemptAt: row.LastAttemptAt,
+			NextAttemptAt: row.NextAttemptAt, CreatedAt: row.CreatedAt,
+		}))
 	}
 	return list, more, nil
 }
@@ -98,12 +102,12 @@ func (s *Endpoints) Delivery(ctx context.Context, tenantID, id string) (Delivery
 // ErrNoSuchDelivery means that an endpoint has no delivery with this id.
 var ErrNoSuchDelivery = errors.New("the endpoint has no such delivery")
 
-func (s *Endpoints) delivery(ctx context.Context, tenantID, id string) (db.DeliveryListRow, error) {
+func (s *Endpoints) delivery(ctx context.Context, tenantID, id string) (db.DeliveryGetRow, error) {
 	if !ids.Is(ids.Delivery, id) {
-		return db.DeliveryListRow{}, payments.ErrNotFound
+		return db.DeliveryGetRow{}, payments.ErrNotFound
 	}
 	row, err := s.pool.DeliveryGet(ctx, db.DeliveryGetParams{TenantID: tenantID, ID: id})
-	return db.DeliveryListRow(row), notFound(err, "get webhook delivery %s", id)
+	return row, notFound(err, "get webhook delivery %s", id)
 }
 
 // beginTest writes a delivery of a test event.
@@ -141,7 +145,7 @@ func (s *Endpoints) beginRetry(
 	}
 	claim, err := s.keys.Begin(ctx, r, row.ID, deliveryQueued, func(q *db.Queries) error {
 		_, err := q.DeliveryRequeue(ctx, db.DeliveryRequeueParams{TenantID: r.TenantID, ID: row.ID})
-		return err // No row is changed of one that is due or whose endpoint is disabled: the answer shows it.
+		return err // No row is changed of one whose endpoint is disabled: the answer shows it.
 	})
 	return claim, idempotency.Answer{}, err
 }
@@ -154,7 +158,7 @@ func (s *Endpoints) awaitAttempt(ctx context.Context, c *idempotency.Claim) (ide
 		return idempotency.Answer{}, err
 	}
 	shown := deliveryOf(row)
-	if row.Status == db.DeliveryStatusPending && row.Attempts == 0 {
+	if !row.Tried { // an attempt that has begun says nothing yet
 		waits := s.answers.Object(http.StatusAccepted, "", shown)
 		return waits, c.YieldFor(ctx, attemptSoon, errors.New("the delivery has not been tried yet"))
 	}

@@ -113,6 +113,22 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			d_later: row ID=d_later EndpointID=later EventID=d_later EventType=t Status=pending Attempts=1
 				NextAttemptAt=+1h CreatedAt=-5h
 			missing: no row`},
+		{rule: "IsTriedWhenAnAttemptHasEnded", query: q.DeliveryGet, each: "began failed postponed b_failed",
+			given: `
+			webhook_deliveries
+			  id         endpoint_id  status   leased_until  attempts  last_error
+			  began      well         pending  +1h           1         .
+			  failed     well         pending  +1h           1         refused
+			  postponed  well         pending  +1h           0         no key
+			`, with: func(of string) any { return db.DeliveryGetParams{TenantID: tenant, ID: of} }, want: `
+			began: row ID=began EndpointID=well EventID=began EventType=t Status=pending Attempts=1
+				NextAttemptAt=+1h CreatedAt=-9h
+			failed: row ID=failed EndpointID=well EventID=failed EventType=t Status=pending Attempts=1
+				NextAttemptAt=+1h CreatedAt=-9h Tried=true
+			postponed: row ID=postponed EndpointID=well EventID=postponed EventType=t Status=pending
+				NextAttemptAt=+1h CreatedAt=-9h
+			b_failed: row ID=b_failed EndpointID=well EventID=b_failed EventType=t Status=failed Attempts=9
+				HttpStatus=404 NextAttemptAt=-9h CreatedAt=-9h Tried=true`},
 		{rule: "HasAllStatuses", query: q.DeliveryList, with: db.DeliveryListParams{TenantID: tenant, EndpointID: "well",
 			Statuses: []string{"pending", "delivered", "failed", "skipped"}, LimitRows: 9}, show: "ID", want: `
 			row ID=c_done_2 EndpointID=well EventID=c_done_2 EventType=t Status=delivered Attempts=2
@@ -292,12 +308,14 @@ func TestQueriesOfDeliveries(t *testing.T) {
 		{rule: "SendsAgainWhatHasEnded", query: q.DeliveryRequeue, each: "b_failed c_done a_due a_leased d_skipped missing",
 			with: func(of string) any { return db.DeliveryRequeueParams{TenantID: tenant, ID: of} }, want: `
 			b_failed: returns 1
-			b_failed: changes webhook_deliveries/b_failed: attempts=0 ended_at=null status=pending
+			b_failed: changes webhook_deliveries/b_failed: attempts=0 ended_at=null last_error=null
+				lease_token=8 status=pending
 			c_done: returns 1
-			c_done: changes webhook_deliveries/c_done: attempts=0 ended_at=null status=pending
-			a_due: returns 0
+			c_done: changes webhook_deliveries/c_done: attempts=0 ended_at=null lease_token=8 status=pending
+			a_due: returns 1
+			a_due: changes webhook_deliveries/a_due: attempts=0 lease_token=8 leased_until=-infinity
 			a_leased: returns 1
-			a_leased: changes webhook_deliveries/a_leased: attempts=0 leased_until=-infinity
+			a_leased: changes webhook_deliveries/a_leased: attempts=0 lease_token=8 leased_until=-infinity
 			d_skipped: returns 0
 			missing: returns 0`},
 		{rule: "SendsFailedOnesAgain", query: q.DeliveriesRequeue,
