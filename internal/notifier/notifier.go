@@ -121,6 +121,9 @@ func (n *Notifier) RunOnce(ctx context.Context) (started int, err error) {
 		for p := next(); p.LimitRows > 0; p = next() {
 			rows, err := n.pool.DeliveryLease(ctx, p)
 			if err != nil {
+				if ctx.Err() != nil {
+					round.Wait() // At shutdown the attempts end with ctx, and record their outcomes.
+				}
 				return started, fmt.Errorf("lease deliveries: %w", err)
 			}
 			if len(rows) == 0 {
@@ -146,7 +149,7 @@ func (n *Notifier) RunOnce(ctx context.Context) (started int, err error) {
 	case <-all:
 	case <-time.After(roundWithin):
 		if ctx.Err() != nil {
-			<-all // At shutdown the attempts end with ctx, and record their outcomes.
+			<-all // as above
 		}
 	}
 	return started, n.drainUnrecorded()
@@ -182,6 +185,10 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	}
 	status, cause := n.send(ctx, d, secrets)
 	defer func() { span.End(cause) }()
+	if status == 0 && ctx.Err() != nil { // The process ends, which is not the endpoint's failure.
+		span.Set("payonce.result", "postponed")
+		return n.giveBack(ctx, d, 0, cause)
+	}
 	span.SetInt("http.response.status_code", int64(status))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
@@ -294,11 +301,16 @@ func (n *Notifier) postpone(ctx context.Context, d db.DeliveryLeaseRow, cause er
 		n.log.Error("webhook deliveries are postponed: the endpoint's signing secret cannot be decrypted",
 			"tenant_id", d.TenantID, "endpoint_id", d.EndpointID, "for", unreadableFor.String(), "error", cause.Error())
 	}
+	return n.giveBack(ctx, d, unreadableFor, cause)
+}
+
+// giveBack gives the attempt back of a delivery, which is due again after the delay.
+func (n *Notifier) giveBack(ctx context.Context, d db.DeliveryLeaseRow, delay time.Duration, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
 	if _, err := n.pool.DeliveryPostpone(ctx, db.DeliveryPostponeParams{
 		TenantID: d.TenantID, ID: d.ID, LeaseToken: d.LeaseToken,
-		Delay: unreadableFor, LastError: postgres.ErrorText(cause),
+		Delay: delay, LastError: postgres.ErrorText(cause),
 	}); err != nil {
 		return fmt.Errorf("postpone the delivery of %s: %w", d.EventID, err)
 	}

@@ -1,6 +1,7 @@
 package notifier_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 
@@ -42,4 +43,28 @@ func TestRetryDuringAnAttempt(t *testing.T) {
 		require.Equal(t, "delivered", status)
 		require.Equal(t, 1, attempts)
 	}
+}
+
+// TestShutdownIsNotTheEndpointsFailure: an attempt that ends because the process does is no failure of the endpoint.
+func TestShutdownIsNotTheEndpointsFailure(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, stop := context.WithCancel(t.Context())
+	released := make(chan struct{})
+	t.Cleanup(func() { close(released) })
+	b.answer = func(w http.ResponseWriter, n int) {
+		if n == 1 {
+			stop()
+			<-released
+		}
+	}
+	b.publish("ord_1")
+	b.exec("UPDATE webhook_deliveries SET attempts = 9")
+	b.exec("UPDATE webhook_endpoints SET failing_since = now() - interval '73 hours'")
+	_, _ = b.notifier.RunOnce(ctx) // it may not lease any more
+	require.Zero(t, b.count("SELECT count(*) FROM webhook_endpoints WHERE disabled_at IS NOT NULL"))
+	status, _, attempts, pause := b.row()
+	require.Equal(t, "pending", status)
+	require.Equal(t, 9, attempts)
+	require.LessOrEqual(t, pause, 0.0)
 }
