@@ -105,9 +105,10 @@ func (q *Queries) DeliveriesSkip(ctx context.Context, limitRows int32) (int64, e
 
 const DeliveryEnd = `-- name: DeliveryEnd :execrows
 UPDATE webhook_deliveries
-SET status = $1, ended_at = clock_timestamp(),
+SET status = $1::delivery_status, ended_at = clock_timestamp(),
     http_status = $2, last_error = $3
-WHERE tenant_id = $4 AND id = $5 AND lease_token = $6 AND status = 'pending'
+WHERE tenant_id = $4 AND id = $5 AND lease_token = $6
+  AND (status = 'pending' OR status = 'skipped' AND $1::delivery_status = 'delivered')
 `
 
 type DeliveryEndParams struct {
@@ -119,7 +120,8 @@ type DeliveryEndParams struct {
 	LeaseToken int64
 }
 
-// Records that a delivery arrived or failed for good. Zero rows: the lease was lost.
+// Records that a delivery arrived or failed for good. One that was skipped while it was sent may have arrived. Zero rows:
+// the lease was lost.
 func (q *Queries) DeliveryEnd(ctx context.Context, arg DeliveryEndParams) (int64, error) {
 	result, err := q.db.Exec(ctx, DeliveryEnd,
 		arg.Status,

@@ -115,11 +115,13 @@ FROM waiting
 WHERE e.tenant_id = waiting.tenant_id AND e.id = waiting.id;
 
 -- name: DeliveryEnd :execrows
--- Records that a delivery arrived or failed for good. Zero rows: the lease was lost.
+-- Records that a delivery arrived or failed for good. One that was skipped while it was sent may have arrived. Zero rows:
+-- the lease was lost.
 UPDATE webhook_deliveries
-SET status = @status, ended_at = clock_timestamp(),
+SET status = @status::delivery_status, ended_at = clock_timestamp(),
     http_status = sqlc.narg(http_status), last_error = sqlc.narg(last_error)
-WHERE tenant_id = @tenant_id AND id = @id AND lease_token = @lease_token AND status = 'pending';
+WHERE tenant_id = @tenant_id AND id = @id AND lease_token = @lease_token
+  AND (status = 'pending' OR status = 'skipped' AND @status::delivery_status = 'delivered');
 
 -- name: DeliveryRetry :execrows
 -- Zero rows: the lease was lost.

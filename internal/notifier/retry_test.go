@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/notifier"
 )
 
 // retry is what a retry by hand does to the one delivery.
@@ -67,4 +68,21 @@ func TestShutdownIsNotTheEndpointsFailure(t *testing.T) {
 	require.Equal(t, "pending", status)
 	require.Equal(t, 9, attempts)
 	require.LessOrEqual(t, pause, 0.0)
+}
+
+// TestDeliveredWhileDisabled: a delivery that arrives after its endpoint was disabled is listed as delivered.
+func TestDeliveredWhileDisabled(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.answer = func(w http.ResponseWriter, _ int) {
+		_, err := b.pool.EndpointDisable(b.Context(),
+			db.EndpointDisableParams{TenantID: tenant, ID: notifier.OperatorEndpoint(tenant)})
+		require.NoError(b, err)
+		_, err = notifier.New(b.pool, notifier.Options{AllowPrivate: true}).RunOnce(b.Context())
+		require.NoError(b, err)
+		w.WriteHeader(http.StatusNoContent)
+	}
+	b.publish("ord_1")
+	b.runOnce(1)
+	require.Equal(t, []string{"delivered"}, b.statuses())
 }

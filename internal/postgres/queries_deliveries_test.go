@@ -286,6 +286,15 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			b_failed/7: returns 0
 			c_done/7: returns 0
 			d_skipped/7: returns 0`},
+		{rule: "MayArriveAfterItWasSkipped", query: q.DeliveryEnd, each: "d_skipped/7 d_skipped/6 b_failed/7",
+			with: of(func(id string, token int64) any {
+				return db.DeliveryEndParams{TenantID: tenant, ID: id, LeaseToken: token, Status: "delivered",
+					HttpStatus: ptr[int32](200)}
+			}), want: `
+			d_skipped/7: returns 1
+			d_skipped/7: changes webhook_deliveries/d_skipped: ended_at=now http_status=200 status=delivered
+			d_skipped/6: returns 0
+			b_failed/7: returns 0`},
 		{rule: "NeedsTheLease", query: q.DeliveryRetry, each: ended, with: of(func(id string, token int64) any {
 			return db.DeliveryRetryParams{TenantID: tenant, ID: id, LeaseToken: token, Delay: time.Hour,
 				HttpStatus: ptr[int32](500), LastError: "no"}
