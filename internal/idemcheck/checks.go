@@ -270,7 +270,9 @@ func refusal(ctx context.Context, c *client) (string, error) {
 	refused := c.profile.Intent
 	refused.Body = c.profile.Refused
 	for i := range 2 {
-		r, err := c.finalOf(ctx, func() (response, error) { return c.send(ctx, refused, in, in.key, c.profile.Headers) })
+		r, err := c.finalOf(ctx, func() (response, error) {
+			return c.send(ctx, refused, in, in.key, c.profile.Headers)
+		}, c.profile.RefusedStatus)
 		switch {
 		case err != nil:
 			return "", err
@@ -376,9 +378,13 @@ func scopeByEndpoint(ctx context.Context, c *client) (string, error) {
 		return "", err
 	}
 	theirs.key, theirs.effects = in.key, endpoint.Effects
+	var expected []int
+	if endpoint.Refused {
+		expected = []int{c.profile.Status.Mismatch}
+	}
 	r, err := c.finalOf(ctx, func() (response, error) {
 		return c.send(ctx, endpoint.Request, theirs, theirs.key, c.profile.Headers)
-	})
+	}, expected...)
 	switch {
 	case err != nil:
 		return "", err
@@ -430,7 +436,7 @@ func expiry(ctx context.Context, c *client) (string, error) {
 	if err := c.operate(ctx, *c.profile.Expire, in); err != nil {
 		return "", fmt.Errorf("have responses expire: %w", err)
 	}
-	r, err := c.final(ctx, in)
+	r, err := c.finalOf(ctx, func() (response, error) { return c.once(ctx, in) }, c.profile.Status.Expired)
 	if err != nil {
 		return "", err
 	}

@@ -201,8 +201,11 @@ func (c *client) final(ctx context.Context, in intent) (response, error) {
 	return c.finalOf(ctx, func() (response, error) { return c.once(ctx, in) })
 }
 
-// finalOf is final with another way to send. It is a promise that a response is final within the profile's time.
-func (c *client) finalOf(ctx context.Context, send func() (response, error)) (r response, err error) {
+// finalOf is final with another way to send. It is a promise that a response is final within the profile's time. A status
+// that is expected is final, also if duplicates get it too: an API may refuse with 409 for good.
+func (c *client) finalOf(
+	ctx context.Context, send func() (response, error), expected ...int,
+) (r response, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.profile.Within)
 	defer cancel()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -210,7 +213,7 @@ func (c *client) finalOf(ctx context.Context, send func() (response, error)) (r 
 		if next, err = send(); err == nil {
 			r = next
 		}
-		if err == nil && !c.again(r.status) || errors.Is(err, ErrNotLoopback) {
+		if err == nil && (slices.Contains(expected, r.status) || !c.again(r.status)) || errors.Is(err, ErrNotLoopback) {
 			return r, err
 		}
 		select {
@@ -247,7 +250,7 @@ func (c *client) pending(status int) bool {
 	if s := c.profile.Status.Pending; len(s) > 0 {
 		return slices.Contains(s, status)
 	}
-	return status == http.StatusAccepted
+	return status == http.StatusAccepted && !slices.Contains(c.profile.Status.Success, status)
 }
 
 // happened waits until the intent has happened, for as long as a count must not change.

@@ -113,7 +113,7 @@ type Effects struct {
 // Statuses are the responses that are promised.
 type Statuses struct {
 	Success  []int `yaml:"success"`   // default any 2xx but 202
-	Pending  []int `yaml:"pending"`   // default 202; the same request is sent again until it is final
+	Pending  []int `yaml:"pending"`   // default 202, unless that is success; the same request is sent again until it is final
 	Missing  int   `yaml:"missing"`   // default 400
 	Invalid  int   `yaml:"invalid"`   // default 400
 	Mismatch int   `yaml:"mismatch"`  // default 422
