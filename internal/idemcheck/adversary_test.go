@@ -147,6 +147,22 @@ func TestGoodServersAreClean(t *testing.T) {
 				}
 				created(a, w, t)
 			}},
+		"a failure before the effect is kept": {"faults: [{name: 500, path: /fail, status: 500}]", []string{"fault"},
+			func(a *adversary, w http.ResponseWriter, t thing) {
+				a.mu.Lock()
+				if t.r.URL.Path == "/fail" {
+					a.expired = true
+				}
+				failed := a.expired && a.made[t.key] == nil
+				a.mu.Unlock()
+				switch {
+				case t.r.URL.Path == "/fail":
+				case failed:
+					w.WriteHeader(http.StatusInternalServerError)
+				default:
+					created(a, w, t)
+				}
+			}},
 		"expired is a 409": {"expire: {path: /expire}\nstatus: {expired: 409}", []string{"expiry"},
 			func(a *adversary, w http.ResponseWriter, t thing) {
 				a.mu.Lock()
