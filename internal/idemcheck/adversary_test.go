@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -163,6 +164,23 @@ func TestGoodServersAreClean(t *testing.T) {
 					created(a, w, t)
 				}
 			}},
+		"a host of its own": {"headers: {Host: shop.example}", nil, func(a *adversary, w http.ResponseWriter, t thing) {
+			if t.r.Host != "shop.example" {
+				w.WriteHeader(http.StatusMisdirectedRequest)
+				return
+			}
+			created(a, w, t)
+		}},
+		"a step's own key": {"setup: [{path: /setup, headers: {idempotency-key: 'own-{{n}}'}}]", nil,
+			func(a *adversary, w http.ResponseWriter, t thing) {
+				if t.r.URL.Path == "/setup" {
+					if !strings.HasPrefix(t.key, "own-") {
+						w.WriteHeader(http.StatusBadRequest)
+					}
+					return
+				}
+				created(a, w, t)
+			}},
 		"expired is a 409": {"expire: {path: /expire}\nstatus: {expired: 409}", []string{"expiry"},
 			func(a *adversary, w http.ResponseWriter, t thing) {
 				a.mu.Lock()
@@ -239,5 +257,22 @@ func TestCheatsAreFound(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, idemcheck.Broken, results[c.check].Verdict, "%+v", results[c.check])
 		})
+	}
+}
+
+// TestCountsAreNumbersOfEffects: half an effect is a mistake in the profile or the API, and not none.
+func TestCountsAreNumbersOfEffects(t *testing.T) {
+	t.Parallel()
+	for _, count := range []string{"0.5", "-1", "1e30"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/effects" {
+				_, _ = io.WriteString(w, count)
+			}
+		}))
+		t.Cleanup(server.Close)
+		p, err := idemcheck.Parse([]byte(small))
+		require.NoError(t, err)
+		_, err = idemcheck.Run(t.Context(), server.URL, p, false)
+		require.ErrorContains(t, err, "is no number of effects", count)
 	}
 }

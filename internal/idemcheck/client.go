@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -109,7 +110,13 @@ func (c *client) newIntent(ctx context.Context) (intent, error) {
 		effects:   c.profile.Effects,
 	}
 	for i, step := range c.profile.Setup {
-		r, err := c.send(ctx, step.Request, in, c.newKey(n, fmt.Sprintf("-setup-%d", i)), c.profile.Headers)
+		key := c.newKey(n, fmt.Sprintf("-setup-%d", i))
+		for name := range step.Headers {
+			if strings.EqualFold(name, c.profile.Key.Header) {
+				key = "" // it has one
+			}
+		}
+		r, err := c.send(ctx, step.Request, in, key, c.profile.Headers)
 		if err != nil {
 			return in, fmt.Errorf("setup %d: %w", i+1, err)
 		}
@@ -147,6 +154,9 @@ func (c *client) request(
 		for name, value := range more {
 			q.Header.Set(name, expand(value, in.variables))
 		}
+	}
+	if host := q.Header.Get("Host"); host != "" { // net/http sends no header of that name
+		q.Host = host
 	}
 	if key != "" && c.profile.Key.Syntax == quoted {
 		key = `"` + key + `"`
@@ -339,6 +349,9 @@ func (c *client) count(ctx context.Context, in intent) (int, error) {
 	case []any:
 		return len(v), nil
 	case float64:
+		if v != math.Trunc(v) || v < 0 || v > math.MaxInt32 {
+			return 0, fmt.Errorf("count the effects: %v is no number of effects", v)
+		}
 		return int(v), nil
 	}
 	return 0, fmt.Errorf("count the effects: %q is neither a number nor a list", e.Count)
