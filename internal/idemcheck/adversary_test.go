@@ -260,6 +260,31 @@ func TestCheatsAreFound(t *testing.T) {
 	}
 }
 
+// TestIncompleteReportProvesNothing: one that ends because something could not be asked says what, and has no green badge.
+func TestIncompleteReportProvesNothing(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(&adversary{effects: map[string]int{}, made: map[string]*made{},
+		serve: func(a *adversary, w http.ResponseWriter, t thing) {
+			if t.r.URL.Path == "/fail" {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			a.once(w, t, t.key, http.StatusCreated, 5*time.Millisecond)
+		}})
+	t.Cleanup(server.Close)
+	p, err := idemcheck.Parse([]byte(small + "faults: [{name: a 500, path: /fail}]"))
+	require.NoError(t, err)
+	report, err := idemcheck.Run(t.Context(), server.URL, p, false)
+	require.ErrorContains(t, err, "fault: inject")
+	require.False(t, report.Essential())
+	last := report.Results[len(report.Results)-1]
+	require.Equal(t, idemcheck.NotAsked, last.Verdict)
+	require.Contains(t, last.Evidence, `it could not be asked: inject "a 500": POST /fail: 404`)
+	var badge strings.Builder
+	require.NoError(t, report.Badge(&badge))
+	require.Contains(t, badge.String(), "#777")
+}
+
 // TestCountsAreNumbersOfEffects: half an effect is a mistake in the profile or the API, and not none.
 func TestCountsAreNumbersOfEffects(t *testing.T) {
 	t.Parallel()

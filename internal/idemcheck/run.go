@@ -24,6 +24,8 @@ type Report struct {
 	Profile string    `json:"profile"`
 	At      time.Time `json:"at"`
 	Results []Result  `json:"results"`
+
+	incomplete bool // something could not be asked
 }
 
 // Run asks everything of the API at base. anywhere: also if it is on another machine. An error says that something could
@@ -37,7 +39,9 @@ func Run(ctx context.Context, base string, p Profile, anywhere bool) (Report, er
 	defer c.http.CloseIdleConnections()
 	for _, ask := range checks() {
 		result, err := one(ctx, c, ask)
-		if err != nil {
+		if err != nil { // what comes after it is not asked either
+			result.Verdict, result.Evidence = NotAsked, "it could not be asked: "+err.Error()
+			report.Results, report.incomplete = append(report.Results, result), true
 			return report, fmt.Errorf("%s: %w", ask.name, err)
 		}
 		report.Results = append(report.Results, result)
@@ -69,8 +73,11 @@ func one(ctx context.Context, c *client, ask check) (Result, error) {
 	return result, nil
 }
 
-// Essential reports whether the essential checks, replay and in flight, were asked.
+// Essential reports whether the essential checks, replay and in flight, were asked, and nothing could not be.
 func (r Report) Essential() bool {
+	if r.incomplete {
+		return false
+	}
 	asked := 0
 	for _, result := range r.Results {
 		if result.Verdict != NotAsked && slices.Contains(essential, result.Check) {
