@@ -403,19 +403,32 @@ func TestParse(t *testing.T) {
 		"name: a\nintnet: {}": "line 2: field intnet not found",
 		profile + "---\n{}":   "one YAML document",
 		profile + "---":       "one YAML document",
-		strings.Replace(profile, "concurrent: 20", "concurrent: 1", 1):             "concurrent must be from 2 to 1000",
-		strings.Replace(profile, "concurrent: 20", "concurrent: 1e", 1):            "line 20",
-		strings.Replace(profile, "settle: 25ms", "settle: 2m", 1):                  "settle must be at most 1m",
-		strings.Replace(profile, "syntax: both", "syntax: raw", 1):                 "key.syntax must be",
-		strings.Replace(profile, "syntax: both", "prefix: a, uuid: true", 1):       "has no prefix",
-		strings.Replace(profile, "count: made.count", "timeout: 9m", 1):            "effects.timeout must be at most 1m",
-		strings.Replace(profile, "within: 5s", "within: 9m", 1):                    "within must be at most 5m",
-		strings.Replace(profile, "refused_status: 402", "", 1):                     "refused_body needs refused_status",
-		strings.Replace(profile, "count: made.count", "command: [echo, \"1\"]", 1): "not both",
+		strings.Replace(profile, "concurrent: 20", "concurrent: 1", 1):                 "concurrent must be from 2 to 1000",
+		strings.Replace(profile, "concurrent: 20", "concurrent: 1e", 1):                "line 20",
+		strings.Replace(profile, "settle: 25ms", "settle: 2m", 1):                      "settle must be at most 1m",
+		strings.Replace(profile, "syntax: both", "syntax: raw", 1):                     "key.syntax must be",
+		strings.Replace(profile, "syntax: both", "prefix: a, uuid: true", 1):           "has no prefix",
+		strings.Replace(profile, "count: made.count", "timeout: 9m", 1):                "effects.timeout must be at most 1m",
+		strings.Replace(profile, "within: 5s", "within: 9m", 1):                        "within must be at most 5m",
+		strings.Replace(profile, "refused_status: 402", "", 1):                         "refused_body needs refused_status",
+		strings.Replace(profile, "body: '{\"thing\":\"{{n}}\"}'", "body: '{{nn}}'", 1): "intent has {{nn}}, which is no variable; there are {{n}}",
+		strings.Replace(profile, "colour\":\"red", "colour\":\"{{ n }}", 1):            "other_body has {{ n }}, which is no variable",
+		strings.Replace(profile, "?thing={{n}}', count", "', count", 1):                "effects has no variable, such as {{n}}",
+		strings.Replace(profile, "{Tenant: two}", "{Tenant: '{{shop}}'}", 1):           "other_tenant has {{shop}}",
+		profile + "setup: [{path: '/{{id}}', capture: {id: id}}]":                      "setup 1 has {{id}}, which is no variable",
+		strings.Replace(profile, "count: made.count", "command: [echo, \"1\"]", 1):     "not both",
 	} {
 		_, err := idemcheck.Parse([]byte(text))
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// TestVariables: those that a step captures are known after it, and braces that are no variable are left alone.
+func TestVariables(t *testing.T) {
+	t.Parallel()
+	_, err := idemcheck.Parse([]byte("name: a\nsetup: [{path: /a, capture: {id: id}}, {path: '/{{id}}'}]\n" +
+		"intent: {path: '/{{id}}'}\neffects: {command: [docker, ps, '{{.Names}}', '{{ .ID }}', '{{id}}']}"))
+	require.NoError(t, err)
 }
 
 // TestRunAsksOnlyThisMachine: the traffic is not for others, unless somebody says that it may be.
@@ -462,9 +475,9 @@ func TestErrorsSayWhy(t *testing.T) {
 		strings.Replace(profile, "path: /fail", "path: /nowhere", 1):   `inject "500 after the effect": POST /nowhere: 404`,
 		strings.Replace(profile, "path: /expire", "path: /nowhere", 1): "have responses expire: POST /nowhere: 404",
 		strings.Replace(profile, "url: '/effects?thing={{n}}', count: made.count",
-			`command: [sh, -c, "sleep 60"], timeout: 100ms`, 1): "the command took longer than 100ms",
+			`command: [sh, -c, "sleep 60", "{{n}}"], timeout: 100ms`, 1): "the command took longer than 100ms",
 		strings.Replace(profile, "url: '/effects?thing={{n}}', count: made.count",
-			`command: [echo, many]`, 1): `the command printed "many\n", which is no number`,
+			`command: [sh, -c, "echo many", "{{n}}"]`, 1): `the command printed "many\n", which is no number`,
 	} {
 		server := httptest.NewServer(&shop{keys: map[string]*kept{}, effects: map[string]int{}})
 		t.Cleanup(server.Close)

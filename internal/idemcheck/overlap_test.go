@@ -39,7 +39,7 @@ func (s *things) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func setup(t *testing.T, takes time.Duration, start func(*httptest.Server)) (*client, *things) {
 	t.Helper()
-	p, err := Parse([]byte("name: things\nintent: {path: /}\neffects: {url: /}\nconcurrent: 10\nsettle: 10ms\n"))
+	p, err := Parse([]byte("name: things\nintent: {path: /}\neffects: {url: '/?{{n}}'}\nconcurrent: 10\nsettle: 10ms\n"))
 	require.NoError(t, err)
 	s := &things{takes: takes, done: map[string]bool{}}
 	server := httptest.NewUnstartedServer(s)

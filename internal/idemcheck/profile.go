@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -245,7 +247,56 @@ func (p *Profile) check() error {
 	case !slices.Contains([]string{bare, quoted, both}, p.Key.Syntax):
 		return fmt.Errorf("the profile: key.syntax must be %s, %s or %s", bare, quoted, both)
 	}
-	return errors.Join(p.Effects.check("effects"), p.OtherEndpoint.Effects.check("other_endpoint.effects"))
+	return errors.Join(p.Effects.check("effects"), p.OtherEndpoint.Effects.check("other_endpoint.effects"), p.variables())
+}
+
+// variable matches what looks like one. A command may have others' braces, such as {{.Names}}.
+var variable = regexp.MustCompile(`\{\{\s*[A-Za-z0-9_-]+\s*\}\}`)
+
+// variables checks that every variable has a value. One that is misspelt would stay as it is: all intents were one thing,
+// and the API would be called broken.
+func (p *Profile) variables() error {
+	known := []string{"{{n}}"}
+	check := func(where string, texts ...string) error {
+		for _, text := range texts {
+			for _, name := range variable.FindAllString(text, -1) {
+				if !slices.Contains(known, name) {
+					return fmt.Errorf("the profile: %s has %s, which is no variable; there are %s", where, name,
+						strings.Join(known, ", "))
+				}
+			}
+		}
+		return nil
+	}
+	request := func(where string, r Request) error {
+		return check(where, append(slices.Sorted(maps.Values(r.Headers)), r.Path, r.Body)...)
+	}
+	var errs []error
+	for i, step := range p.Setup {
+		errs = append(errs, request(fmt.Sprintf("setup %d", i+1), step.Request))
+		for _, name := range slices.Sorted(maps.Keys(step.Capture)) {
+			known = append(known, "{{"+name+"}}")
+		}
+	}
+	errs = append(errs,
+		request("intent", p.Intent), check("other_body", p.OtherBody), check("refused_body", p.Refused),
+		request("other_endpoint", p.OtherEndpoint.Request), request("safe", p.Safe),
+		check("headers", slices.Sorted(maps.Values(p.Headers))...),
+		check("other_tenant", slices.Sorted(maps.Values(p.OtherTenant))...))
+	for _, fault := range p.Faults {
+		errs = append(errs, request(fmt.Sprintf("the fault %q", fault.Name), fault.Request))
+	}
+	if p.Expire != nil {
+		errs = append(errs, request("expire", *p.Expire))
+	}
+	for where, e := range map[string]Effects{"effects": p.Effects, "other_endpoint.effects": p.OtherEndpoint.Effects} {
+		texts := append([]string{e.URL}, e.Command...)
+		errs = append(errs, check(where, texts...))
+		if e.named() && !variable.MatchString(strings.Join(texts, " ")) {
+			errs = append(errs, fmt.Errorf("the profile: %s has no variable, such as {{n}}: what is counted must be of one intent", where))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // expand puts variables into a text.
