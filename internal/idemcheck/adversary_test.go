@@ -164,6 +164,13 @@ func TestGoodServersAreClean(t *testing.T) {
 					created(a, w, t)
 				}
 			}},
+		"keys have no capitals": {"", nil, func(a *adversary, w http.ResponseWriter, t thing) {
+			if t.key != strings.ToLower(t.key) {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			created(a, w, t)
+		}},
 		"a host of its own": {"headers: {Host: shop.example}", nil, func(a *adversary, w http.ResponseWriter, t thing) {
 			if t.r.Host != "shop.example" {
 				w.WriteHeader(http.StatusMisdirectedRequest)
@@ -235,6 +242,14 @@ func TestCheatsAreFound(t *testing.T) {
 			a.once(w, t, t.key[:min(len(t.key), 20)], 201, work)
 		}},
 		"the path is the key": {"in flight", func(a *adversary, w http.ResponseWriter, t thing) { a.once(w, t, t.r.URL.Path, 201, work) }},
+		"keys that differ in case are one": {"replay", func(a *adversary, w http.ResponseWriter, t thing) {
+			a.once(w, t, strings.ToLower(t.key), 201, work)
+		}},
+		"keys that differ in case are one, and bodies are not compared": {"replay",
+			func(a *adversary, w http.ResponseWriter, t thing) {
+				t.body = ""
+				a.once(w, t, strings.ToLower(t.key), 201, work)
+			}},
 		"all get one response, and two are executed": {"in flight", func(a *adversary, w http.ResponseWriter, t thing) {
 			time.Sleep(work)
 			a.mu.Lock()

@@ -55,7 +55,7 @@ func checks() []check {
 		{"missing key", "a request without a key is refused, and not executed", missingKey},
 		{"invalid key", "an empty key, one that is too long and those of the profile are refused, and not executed", invalidKey},
 		{"syntax", "a key is quoted, as a structured field is, or quoted and bare keys are one", syntax},
-		{"replay", "a repeated request gets the first response, and has one effect", replay},
+		{"replay", "a repeated request gets the first response, and has one effect; in capitals a key is another", replay},
 		{"mismatch", "another request under a used key is refused, and not executed", mismatch},
 		{"refusal", "a request that was refused for good is refused again, and has no effect", refusal},
 		{"in flight", "duplicates at the same moment have one effect, and one response", inFlight},
@@ -204,7 +204,34 @@ func replay(ctx context.Context, c *client) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d, %d bytes, four times; 1 effect", first.status, len(first.body)), effect(ctx, c, 1, "4 requests", in)
+	if err := effect(ctx, c, 1, "4 requests", in); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d, %d bytes, four times; 1 effect", first.status, len(first.body)), otherCase(ctx, c, in)
+}
+
+// otherCase sends another intent with the key of one that is done, in capitals: a table whose collation ignores case takes
+// it for the same, and what is asked for is never done. A UUID is the same in capitals.
+func otherCase(ctx context.Context, c *client, first intent) error {
+	if c.profile.Key.UUID {
+		return nil
+	}
+	in, err := c.newIntent(ctx)
+	if err != nil {
+		return err
+	}
+	in.key = c.profile.Key.Prefix + strings.ToUpper(strings.TrimPrefix(first.key, c.profile.Key.Prefix))
+	r, err := c.final(ctx, in)
+	if err != nil {
+		return err
+	}
+	if r.status == c.profile.Status.Invalid {
+		return nil // a key must not have capitals
+	}
+	if !c.succeeded(r) {
+		return brokenBecause("another request with the key in capitals, which is another key: %s", r)
+	}
+	return effect(ctx, c, 1, "another request with the key in capitals", in)
 }
 
 // done is a new intent that has succeeded, and had its effect. More effects may follow.
