@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -197,4 +198,66 @@ func TestDeliveriesAreListedNewestFirst(t *testing.T) {
 		listed = append(listed, d.(map[string]any)["id"].(string))
 	}
 	require.Equal(t, newest, listed)
+}
+
+// TestWebhooksOfAnotherTenant: another tenant's endpoints and deliveries do not exist, whatever is asked of them.
+func TestWebhooksOfAnotherTenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const all = "/v1/webhook-endpoints"
+	mine := b.post(all, "mine", newEndpoint)
+	delivery := b.post(all+"/"+mine.id()+"/test", "test", "")
+	require.Equal(t, http.StatusAccepted, delivery.status)
+	theirs := *b
+	theirs.apiKey = b.newTenant("other")
+	own := theirs.post(all, "own", newEndpoint)
+	one := all + "/" + mine.id()
+	for _, path := range []string{one, one + "/deliveries", "/v1/webhook-deliveries/" + delivery.id()} {
+		require.Equal(t, "not-found", theirs.get(path).code(), path)
+	}
+	for i, path := range []string{one + "/disable", one + "/enable", one + "/rotate-secret", one + "/test",
+		"/v1/webhook-deliveries/" + delivery.id() + "/retry"} {
+		require.Equal(t, "not-found", theirs.post(path, fmt.Sprint("k-", i), "").code(), path)
+		require.Equal(t, "not-found", theirs.post(path, "mine", "").code(), "and the key is another")
+	}
+	require.Equal(t, "invalid-request", theirs.get(all+"?starting_after="+mine.id()).code())
+	require.Equal(t, "invalid-request", theirs.get(all+"/"+own.id()+"/deliveries?starting_after="+delivery.id()).code())
+	require.Len(t, theirs.get(all).object["data"], 1)
+	require.Equal(t, "enabled", b.get(one).object["status"])
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM webhook_secrets WHERE endpoint_id = '`+mine.id()+`'`))
+	require.NotContains(t, b.get("/v1/idempotency-keys/mine").body, "whsec_") // part: history
+}
+
+// TestEndpointsAtOnce: ten of twenty that are made at once exist, each with a secret; rotations at once leave two secrets.
+func TestEndpointsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const all = "/v1/webhook-endpoints"
+	atOnce := func(n int, path, body string) (statuses map[int]int) {
+		statuses = map[int]int{}
+		var mu sync.Mutex
+		var posts sync.WaitGroup
+		for i := range n {
+			posts.Go(func() {
+				a, err := b.try(t.Context(), "POST", path, body, "Idempotency-Key", fmt.Sprint(path, i))
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					statuses[0]++
+				}
+				statuses[a.status]++
+			})
+		}
+		posts.Wait()
+		return statuses
+	}
+	require.Equal(t, map[int]int{201: 10, 409: 10}, atOnce(20, all, newEndpoint))
+	require.Equal(t, 10, b.count(`SELECT count(*) FROM webhook_secrets`))
+	id := b.get(all).object["data"].([]any)[0].(map[string]any)["id"].(string)
+	require.Equal(t, map[int]int{200: 8}, atOnce(8, all+"/"+id+"/rotate-secret", ""))
+	require.Equal(t, 2, b.count(`SELECT count(*) FROM webhook_secrets WHERE endpoint_id = '`+id+`'`))
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM webhook_secrets WHERE endpoint_id = '`+id+`' AND expires_at IS NULL`))
+	d := b.post(all+"/"+id+"/test", "test", "").id()
+	require.Equal(t, map[int]int{202: 8}, atOnce(8, "/v1/webhook-deliveries/"+d+"/retry", ""))
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM webhook_deliveries`))
 }
