@@ -51,9 +51,10 @@ const DeliveriesRequeue = `-- name: DeliveriesRequeue :execrows
 WITH missed AS MATERIALIZED (
     SELECT d.tenant_id, d.id
     FROM webhook_deliveries d
+    JOIN webhook_endpoints w ON w.tenant_id = d.tenant_id AND w.id = d.endpoint_id AND w.disabled_at IS NULL
     WHERE d.tenant_id = $1 AND d.status = 'failed'
     ORDER BY d.ended_at LIMIT $2
-    FOR NO KEY UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE OF d SKIP LOCKED
 )
 UPDATE webhook_deliveries e
 SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
@@ -66,7 +67,8 @@ type DeliveriesRequeueParams struct {
 	LimitRows int32
 }
 
-// Sends a tenant's failed deliveries again, oldest first.
+// Sends a tenant's failed deliveries again, oldest first. Those of a disabled endpoint stay failed: they would be skipped,
+// and not be found when it is enabled.
 func (q *Queries) DeliveriesRequeue(ctx context.Context, arg DeliveriesRequeueParams) (int64, error) {
 	result, err := q.db.Exec(ctx, DeliveriesRequeue, arg.TenantID, arg.LimitRows)
 	if err != nil {

@@ -147,13 +147,15 @@ WHERE d.tenant_id = @tenant_id AND d.id = @id AND w.tenant_id = d.tenant_id AND 
   AND w.disabled_at IS NULL;
 
 -- name: DeliveriesRequeue :execrows
--- Sends a tenant's failed deliveries again, oldest first.
+-- Sends a tenant's failed deliveries again, oldest first. Those of a disabled endpoint stay failed: they would be skipped,
+-- and not be found when it is enabled.
 WITH missed AS MATERIALIZED (
     SELECT d.tenant_id, d.id
     FROM webhook_deliveries d
+    JOIN webhook_endpoints w ON w.tenant_id = d.tenant_id AND w.id = d.endpoint_id AND w.disabled_at IS NULL
     WHERE d.tenant_id = @tenant_id AND d.status = 'failed'
     ORDER BY d.ended_at LIMIT @limit_rows
-    FOR NO KEY UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE OF d SKIP LOCKED
 )
 UPDATE webhook_deliveries e
 SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'

@@ -86,3 +86,26 @@ func TestDeliveredWhileDisabled(t *testing.T) {
 	b.runOnce(1)
 	require.Equal(t, []string{"delivered"}, b.statuses())
 }
+
+// TestRequeueLeavesADisabledEndpointsDeliveries: they would be skipped, and not be requeued when it is enabled.
+func TestRequeueLeavesADisabledEndpointsDeliveries(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.answer = func(w http.ResponseWriter, n int) {
+		if n == 1 {
+			w.WriteHeader(http.StatusGone)
+		}
+	}
+	b.publish("ord_1")
+	b.runOnce(1)
+	for _, want := range []int64{0, 1} {
+		n, err := notifier.Requeue(t.Context(), b.pool.Queries, tenant)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+		b.runOnce(int(want))
+		_, err = b.pool.EndpointEnable(t.Context(),
+			db.EndpointEnableParams{TenantID: tenant, ID: notifier.OperatorEndpoint(tenant)})
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"delivered"}, b.statuses())
+}

@@ -291,7 +291,8 @@ func (s *Server) planUnpark(t target) (plan, error) {
 		}
 	// part: webhooks {
 	case t.Of == ofDeliveries:
-		p.Effect = "The failed deliveries to this tenant are sent again, oldest first, up to a thousand."
+		p.Effect = "The failed deliveries to this tenant are sent again, oldest first, up to a thousand. Those to an endpoint " +
+			"that is disabled stay failed until it is enabled."
 		p.Limits = "Each delivery carries the event's id, by which the tenant can recognize duplicates."
 		unpark = func(ctx context.Context, q *db.Queries) (bool, string, error) {
 			n, err := notifier.Requeue(ctx, q, t.Tenant)

@@ -332,6 +332,13 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			returns 2
 			changes webhook_deliveries/b_failed: attempts=0 ended_at=null status=pending
 			changes webhook_deliveries/b_failed_2: attempts=0 ended_at=null status=pending`},
+		{rule: "LeavesThoseOfDisabledEndpoints", query: q.DeliveriesRequeue, given: `
+			webhook_deliveries
+			  id       endpoint_id  status  ended_at
+			  b_dis    disabled     failed  -8h
+			`, with: db.DeliveriesRequeueParams{TenantID: tenant, LimitRows: 1}, want: `
+			returns 1
+			changes webhook_deliveries/b_failed_2: attempts=0 ended_at=null status=pending`},
 		{rule: "BeginsWithTheOldest", query: q.DeliveriesRequeue,
 			with: db.DeliveriesRequeueParams{TenantID: tenant, LimitRows: 1}, want: `
 			returns 1
