@@ -113,7 +113,7 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			d_later: row ID=d_later EndpointID=later EventID=d_later EventType=t Status=pending Attempts=1
 				NextAttemptAt=+1h CreatedAt=-5h
 			missing: no row`},
-		{rule: "IsTriedWhenAnAttemptHasEnded", query: q.DeliveryGet, each: "began failed postponed b_failed",
+		{rule: "IsTriedWhenAnAttemptHasEnded", query: q.DeliveryGet, each: "began failed postponed b_failed c_done",
 			given: `
 			webhook_deliveries
 			  id         endpoint_id  status   leased_until  attempts  last_error
@@ -128,7 +128,9 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			postponed: row ID=postponed EndpointID=well EventID=postponed EventType=t Status=pending
 				NextAttemptAt=+1h CreatedAt=-9h
 			b_failed: row ID=b_failed EndpointID=well EventID=b_failed EventType=t Status=failed Attempts=9
-				HttpStatus=404 NextAttemptAt=-9h CreatedAt=-9h Tried=true`},
+				HttpStatus=404 NextAttemptAt=-9h CreatedAt=-9h Tried=true
+			c_done: row ID=c_done EndpointID=well EventID=c_done EventType=t Status=delivered Attempts=2
+				HttpStatus=200 LastAttemptAt=-5h NextAttemptAt=-9h CreatedAt=-9h Tried=true`},
 		{rule: "HasAllStatuses", query: q.DeliveryList, with: db.DeliveryListParams{TenantID: tenant, EndpointID: "well",
 			Statuses: []string{"pending", "delivered", "failed", "skipped"}, LimitRows: 9}, show: "ID", want: `
 			row ID=c_done_2 EndpointID=well EventID=c_done_2 EventType=t Status=delivered Attempts=2
