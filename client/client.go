@@ -22,10 +22,14 @@ import (
 
 // Options configure a client. Base and Journal must be set.
 type Options struct {
-	Base    string      // the API's URL: https://pay.example.com
+	Base    string      // the API's URL: https://pay.example.com. The journal holds it with each intent, without a user and password.
 	Header  http.Header // sent with every request: Authorization. It is not written to the journal.
 	Journal Journal
 	Profile *Profile // [Payonce] if it is nil
+
+	// FormerBases are addresses that the same server had before. What was begun at them is continued at Base; what was
+	// begun at any other is an [ErrOtherServer].
+	FormerBases []string
 
 	// Timeout bounds one call of Do with all its attempts; the context may end it earlier. 2 minutes if it is 0.
 	Timeout time.Duration
@@ -42,6 +46,7 @@ type Options struct {
 type Client struct {
 	o       Options
 	profile Profile
+	bases   []string // as records hold them: that of Base, and the former ones
 	http    http.Client
 	traces  bool // the transport is net/http's, which reports its connections
 	retries budget
@@ -81,10 +86,13 @@ const bodyMax = 8 << 20
 
 // New returns a client. It sends nothing; call [Client.Resume] next.
 func New(o Options) (*Client, error) {
-	base, err := url.Parse(o.Base)
-	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") ||
-		base.RawQuery != "" || base.Fragment != "" {
-		return nil, fmt.Errorf("the base %q is not the URL of an HTTP API", o.Base)
+	var bases []string
+	for _, base := range append([]string{o.Base}, o.FormerBases...) {
+		normal, err := normalBase(base)
+		if err != nil {
+			return nil, err
+		}
+		bases = append(bases, normal)
 	}
 	if o.Journal == nil {
 		return nil, errors.New("a client needs a journal: without one a crash loses the key, and the next request is a second payment")
@@ -111,10 +119,39 @@ func New(o Options) (*Client, error) {
 	}
 	o.Base = strings.TrimRight(o.Base, "/")
 	_, traces := cmp.Or(o.HTTP, http.DefaultTransport).(*http.Transport)
-	return &Client{o: o, profile: *o.Profile, now: time.Now, traces: traces, http: http.Client{
+	return &Client{o: o, profile: *o.Profile, bases: bases, now: time.Now, traces: traces, http: http.Client{
 		Transport:     o.HTTP,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
+}
+
+// normalBase is an address as records hold it: equal ones are the same text, and it has no user and password.
+func normalBase(base string) (string, error) {
+	u, err := url.Parse(base)
+	if err != nil { // which repeats the address, perhaps with a password
+		return "", errors.New("the base is not a URL")
+	}
+	if u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("the base %q is not the URL of an HTTP API", u.Redacted())
+	}
+	host := strings.ToLower(u.Hostname())
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port := u.Port(); port != "" && port != map[string]string{"http": "80", "https": "443"}[u.Scheme] {
+		host += ":" + port
+	}
+	return u.Scheme + "://" + host + strings.TrimRight(u.EscapedPath(), "/"), nil
+}
+
+// elsewhere is an error if a record is of another server: its key means nothing to this one, which would execute the
+// request as a new one.
+func (c *Client) elsewhere(r Record) error {
+	if slices.Contains(c.bases, r.Base) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w: %q was begun at %q and this client sends to %q: use another journal for this server, "+
+		"or if the server has moved, name its former address in FormerBases", ErrNotSent, ErrOtherServer, r.Intent, r.Base, c.bases[0])
 }
 
 // Do sends a request until the response is final, and returns it: a success, or a refusal that is final, such as a
@@ -144,13 +181,18 @@ func (c *Client) Do(ctx context.Context, q Request) (*Response, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
-	r := Record{Intent: q.Intent, Key: keyFor(c.o.Journal.ID(), q.Intent), Request: q, State: Sent, BegunAt: c.now().UTC()}
+	r := Record{Intent: q.Intent, Key: keyFor(c.o.Journal.ID(), q.Intent), Base: c.bases[0], Request: q, State: Sent, BegunAt: c.now().UTC()}
 	stored, err := c.o.Journal.Begin(ctx, r)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 	case stored == nil:
 		return c.send(ctx, r, false)
+	}
+	if err := c.elsewhere(*stored); err != nil {
+		return nil, err
+	}
+	switch {
 	case !sameRequest(stored.Request, q):
 		return nil, fmt.Errorf("%w: %w: %q", ErrNotSent, ErrIntentChanged, q.Intent)
 	case stored.State == Final:
@@ -205,6 +247,10 @@ func (c *Client) Resume(ctx context.Context) ([]Outcome, error) {
 		all.Add(1)
 		go func() {
 			defer func() { <-slots; all.Done() }()
+			if err := c.elsewhere(r); err != nil {
+				outcomes[i] = Outcome{Intent: r.Intent, Err: err}
+				return
+			}
 			outcomes[i] = c.resume(ctx, r.Intent)
 		}()
 	}
@@ -226,7 +272,9 @@ func (c *Client) resume(ctx context.Context, intent string) (o Outcome) {
 	case err != nil:
 		o.Err = fmt.Errorf("%w: %w", ErrNotSent, err)
 	case r != nil:
-		o.Response, o.Err = c.send(ctx, *r, true)
+		if o.Err = c.elsewhere(*r); o.Err == nil {
+			o.Response, o.Err = c.send(ctx, *r, true)
+		}
 	}
 	return o
 }
@@ -246,6 +294,9 @@ func (c *Client) Settle(ctx context.Context, intent string, outcome Response) er
 		return err
 	case r == nil:
 		return fmt.Errorf("%q is not an open intent", intent)
+	}
+	if err := c.elsewhere(*r); err != nil {
+		return err
 	}
 	r.State, r.Response = Final, outcome.kept()
 	return c.note(ctx, *r)

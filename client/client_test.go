@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -345,6 +346,92 @@ func TestRefusedAndBrokenAreDurable(t *testing.T) {
 	}
 }
 
+// A journal that is used with another server, such as a copy of staging's in production: neither what is open nor what
+// is final there is sent to it, or taken for what it has done.
+func TestOtherServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	j := openFile(t, path)
+	staging, production := &server{faults: []fault{says(400, problem(400, "invalid-request"))}}, &server{}
+	at := func(base string, former ...string) func(*Options) {
+		return func(o *Options) { o.Base, o.FormerBases = base, former }
+	}
+	c := newClient(t, staging, j, at("HTTPS://user:secret@Staging.example:443/api/"))
+	if _, err := c.Do(t.Context(), payment(2)); !errors.As(err, new(*RefusedError)) {
+		t.Fatal(err)
+	}
+	if _, err := c.Do(t.Context(), payment(0)); err != nil {
+		t.Fatal(err)
+	}
+	staging.faults = []fault{cutAfter, says(401, problem(401, "unauthenticated"))}
+	if _, err := c.Do(t.Context(), payment(1)); !isUnknown(err) {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), `"base":"https://staging.example/api"`) || strings.Contains(string(text), "secret") {
+		t.Fatalf("%s, %v", text, err)
+	}
+
+	c = newClient(t, production, j, at("https://pay.example"))
+	refuses := func(err error) {
+		t.Helper()
+		if !errors.Is(err, ErrOtherServer) || !errors.Is(err, ErrNotSent) || production.requests != 0 {
+			t.Fatalf("%d requests, %v", production.requests, err)
+		}
+		for _, part := range []string{"https://staging.example/api", "https://pay.example", "FormerBases"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Error("the message does not have ", part, ": ", err)
+			}
+		}
+	}
+	for i := range 2 {
+		_, err := c.Do(t.Context(), payment(i))
+		refuses(err)
+	}
+	outcomes, err := c.Resume(t.Context())
+	if err != nil || len(outcomes) != 1 {
+		t.Fatal(outcomes, err)
+	}
+	refuses(outcomes[0].Err)
+	refuses(c.Settle(t.Context(), payment(1).Intent, Response{Status: 201}))
+	stale := newClient(t, production, staleJournal{j, []Record{{Intent: payment(1).Intent, Base: "https://pay.example"}}}, at("https://pay.example"))
+	if outcomes, err = stale.Resume(t.Context()); err != nil || len(outcomes) != 1 {
+		t.Fatal(outcomes, err)
+	}
+	refuses(outcomes[0].Err)
+	// What staging has refused it does not hold: this server may be asked.
+	if _, err := c.Do(t.Context(), payment(2)); err != nil || production.requests != 1 {
+		t.Fatal(err)
+	}
+
+	// The same server at another address.
+	c = newClient(t, staging, j, at("https://moved.example", "https://STAGING.example/api//", "https://pay.example"))
+	if outcomes, err := c.Resume(t.Context()); err != nil || len(outcomes) != 1 || outcomes[0].Err != nil || staging.last.URL.Host != "moved.example" {
+		t.Fatal(outcomes, err)
+	}
+	for i := range 3 {
+		if res, err := c.Do(t.Context(), payment(i)); err != nil || !res.OK() {
+			t.Fatal(res, err)
+		}
+	}
+	if _, err := New(Options{Base: "https://a.example", Journal: j, FormerBases: []string{"b.example"}}); err == nil {
+		t.Error("a former base that is no URL was taken")
+	}
+}
+
+func TestNormalBase(t *testing.T) {
+	for base, want := range map[string]string{
+		"https://pay.example.com": "https://pay.example.com", "HTTPS://Pay.Example.com:443/": "https://pay.example.com",
+		"http://pay.example:80/a/": "http://pay.example/a", "http://pay.example:443": "http://pay.example:443", "http://pay.example:/A%2fb": "http://pay.example/A%2fb",
+		"http://[::1]:8080/": "http://[::1]:8080", "https://user:secret@pay.example": "https://pay.example",
+	} {
+		if got, err := normalBase(base); err != nil || got != want {
+			t.Errorf("%s: %s, %v", base, got, err)
+		}
+	}
+	if _, err := normalBase("https://user:secret@pay.example:port"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+}
+
 // staleJournal lists what was open a while ago.
 type staleJournal struct {
 	Journal
@@ -364,7 +451,7 @@ func TestResumeOfWhatHasEnded(t *testing.T) {
 	if _, err := c.Do(t.Context(), payment(1)); err != nil {
 		t.Fatal(err)
 	}
-	c = newClient(t, s, staleJournal{j, []Record{{Intent: payment(0).Intent}, {Intent: payment(1).Intent}}})
+	c = newClient(t, s, staleJournal{j, []Record{{Intent: payment(0).Intent, Base: "http://pay.example"}, {Intent: payment(1).Intent, Base: "http://pay.example"}}})
 	if outcomes, err := c.Resume(t.Context()); err != nil || len(outcomes) != 0 || s.requests != 2 {
 		t.Fatal(outcomes, err, s.requests)
 	}

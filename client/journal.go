@@ -37,6 +37,7 @@ type Journal interface {
 type Record struct {
 	Intent   string    `json:"intent"`
 	Key      string    `json:"key"`
+	Base     string    `json:"base"` // the server to which it was first sent: scheme, host, port and path
 	Request  Request   `json:"request"`
 	State    State     `json:"state"`
 	Seen     Seen      `json:"seen,omitzero"`
@@ -76,6 +77,10 @@ var (
 
 	// ErrIntentChanged: the intent was begun with another request. Another request is another intent, with another name.
 	ErrIntentChanged = errors.New("the intent was begun with another request")
+
+	// ErrOtherServer: the intent was begun at another base. The journal is that of another server, such as the one for
+	// tests, or the server has moved ([Options.FormerBases]).
+	ErrOtherServer = errors.New("the intent was begun at another server")
 
 	// ErrJournalInUse: another process has the file open.
 	ErrJournalInUse = errors.New("the journal is in use by another process")

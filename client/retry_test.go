@@ -134,7 +134,7 @@ func TestDeadlines(t *testing.T) {
 			q := payment(0)
 			q.Method, q.ContentType = "POST", "application/json"
 			// Begun before, so that a slow disk takes no time of the call.
-			if _, err := j.Begin(ctx, Record{Intent: q.Intent, Key: "k", Request: q, State: Sent, BegunAt: time.Now()}); err != nil {
+			if _, err := j.Begin(ctx, Record{Intent: q.Intent, Key: "k", Base: "http://pay.example", Request: q, State: Sent, BegunAt: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(ctx, change.ctx)

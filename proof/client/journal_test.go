@@ -65,7 +65,7 @@ func testJournal(t *testing.T, open func() client.Journal) {
 	ctx, j := t.Context(), open()
 	began := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	record := func(n int) client.Record {
-		return client.Record{Intent: fmt.Sprintf("intent %d ✓", n), Key: fmt.Sprint("key ", n), State: client.Sent, BegunAt: began.Add(time.Duration(n)),
+		return client.Record{Intent: fmt.Sprintf("intent %d ✓", n), Key: fmt.Sprint("key ", n), Base: "https://pay.example", State: client.Sent, BegunAt: began.Add(time.Duration(n)),
 			Request: client.Request{Method: "POST", Path: "/", Body: []byte{0, 255, '\n'}}}
 	}
 	same := func(want client.Record, got *client.Record) {

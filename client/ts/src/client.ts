@@ -1,6 +1,6 @@
 import {
-  BrokenPromiseError, ExpiredError, IntentChangedError, KeyTooOldError, MismatchError, NotSentError, RefusedError,
-  UnknownError,
+  BrokenPromiseError, ExpiredError, IntentChangedError, KeyTooOldError, MismatchError, NotSentError, OtherServerError,
+  RefusedError, UnknownError,
 } from "./errors.js";
 import { member, parse, sameBytes, sameJSON, string } from "./json.js";
 import { kept, keyFor, responseOf, type IntentRecord, type Journal, type Seen, type StoredRequest } from "./journal.js";
@@ -10,8 +10,14 @@ import { Budget, Deadline, Turns } from "./retry.js";
 
 /** What a client is made of. base and journal must be set. */
 export interface Options {
-  /** The API's URL: https://pay.example.com */
+  /** The API's URL: https://pay.example.com. The journal holds it with each intent. */
   base: string;
+
+  /**
+   * Addresses that the same server had before. What was begun at them is continued at base; what was begun at any other
+   * is an OtherServerError.
+   */
+  formerBases?: readonly string[];
 
   journal: Journal;
 
@@ -58,6 +64,7 @@ const resumeAtOnce = 8; // intents that resume sends at the same time
 /** Sends intents. Calls for one intent run one after another. */
 export class Client {
   readonly #base: string;
+  readonly #bases: readonly string[]; // as records hold them: that of base, and the former ones
   readonly #journal: Journal;
   readonly #headers: Headers;
   readonly #profile: Profile;
@@ -69,10 +76,7 @@ export class Client {
 
   /** It sends nothing; call {@link resume} next. */
   constructor(o: Options) {
-    const base = URL.canParse?.(o.base) === false ? undefined : new URL(o.base);
-    if (base === undefined || !/^https?:$/.test(base.protocol) || /[?#]/.test(o.base) || base.username || base.password) {
-      throw new TypeError(`the base ${JSON.stringify(o.base)} is not the URL of an HTTP API`);
-    }
+    this.#bases = [o.base, ...o.formerBases ?? []].map(normalBase);
     if (!o.journal) {
       throw new TypeError("a client needs a journal: without one a crash loses the key, and the next request is a second payment");
     }
@@ -131,9 +135,11 @@ export class Client {
 
   /** Writes the intent to the journal, and sends it if that is to be done. begun is called before anything is sent. */
   async #begin(intent: string, q: StoredRequest, deadline: Deadline, begun: () => void): Promise<IntentResponse> {
+    const key = await keyFor(this.#journal.id, intent);
     const r: IntentRecord =
-      { intent, key: await keyFor(this.#journal.id, intent), request: q, state: "sent", seen: {}, begunAt: new Date() };
+      { intent, key, base: this.#bases[0]!, request: q, state: "sent", seen: {}, begunAt: new Date() };
     const stored = await deadline.race(this.#journal.begin(r));
+    if (stored !== undefined) this.#here(stored);
     if (stored !== undefined && !same(stored.request, q)) throw new IntentChangedError(intent);
     begun();
     switch (stored?.state) {
@@ -145,6 +151,14 @@ export class Client {
         throw new BrokenPromiseError({ ...of(stored!, responseOf(stored!, false)), what: stored!.broken ?? "" });
     }
     return this.#send(stored!, deadline, true);
+  }
+
+  /**
+   * Throws if a record is of another server: its key means nothing to this one, which would execute the request as a new
+   * one.
+   */
+  #here(r: IntentRecord): void {
+    if (!this.#bases.includes(r.base)) throw new OtherServerError(r.intent, r.base, this.#bases[0]!);
   }
 
   /** Finds what is wrong with a request before it is written to the journal, from which it must be read as it is. */
@@ -177,8 +191,8 @@ export class Client {
   /**
    * Sends every intent of the journal that was begun and is not final: those of a process that crashed or a page that
    * was closed, and those that ended in an UnknownError. Call it when a process starts or a page is opened. It returns
-   * one outcome for each, oldest first, except those that another call has ended meanwhile. Each may take Options.timeout, so give a signal if the server may be down: what
-   * is left then stays in the journal.
+   * one outcome for each, oldest first, except those that another call has ended meanwhile. Each may take
+   * Options.timeout, so give a signal if the server may be down: what is left then stays in the journal.
    */
   async resume(options: { signal?: AbortSignal } = {}): Promise<Outcome[]> {
     const open = await this.#journal.open();
@@ -188,6 +202,11 @@ export class Client {
       for (let i = next++; i < open.length; i = next++) {
         const { intent, request } = open[i]!;
         try {
+          try {
+            this.#here(open[i]!);
+          } catch (error) {
+            throw new NotSentError(error);
+          }
           const response = await this.#do({ intent, ...request }, options.signal, true);
           if (response !== undefined) outcomes[i] = { intent, response };
         } catch (error) {
@@ -210,6 +229,7 @@ export class Client {
       await this.#alone(intent, deadline, async () => {
         const r = (await this.#journal.open()).find((open) => open.intent === intent);
         if (r === undefined) throw new Error(`${JSON.stringify(intent)} is not an open intent`);
+        this.#here(r);
         const body = typeof outcome.body === "string" ? new TextEncoder().encode(outcome.body) : outcome.body ?? new Uint8Array();
         const response = new IntentResponse(
           { ...outcome, headers: new Headers(outcome.headers), body, intent, key: r.key, final: true });
@@ -362,6 +382,16 @@ export class Client {
     if (failed !== undefined) return new UnknownError({ ...of(r, response), cause: failed });
     return new NotSentError(cause);
   }
+}
+
+/** An address as records hold it: equal ones are the same text. */
+function normalBase(base: string): string {
+  const url = URL.canParse?.(base) === false ? undefined : new URL(base);
+  if (url === undefined || !/^https?:$/.test(url.protocol) || /[?#]/.test(base)) {
+    throw new TypeError(`the base ${JSON.stringify(base)} is not the URL of an HTTP API`);
+  }
+  if (url.username || url.password) throw new TypeError("the base has a user or password: send them in a header");
+  return url.origin + url.pathname.replace(/\/+$/, "");
 }
 
 /** The waits of a client, for tests. */

@@ -110,6 +110,19 @@ export class IntentChangedError extends Error {
 }
 
 /**
+ * The intent was begun at another base; it is the cause of a NotSentError. The journal is that of another server, such as
+ * the one for tests, or the server has moved (Options.formerBases).
+ */
+export class OtherServerError extends Error {
+  override readonly name = "OtherServerError";
+
+  constructor(intent: string, begunAt: string, base: string) {
+    super(`the intent ${quote(intent)} was begun at another server: it was begun at ${quote(begunAt)} and this client sends to ` +
+      `${quote(base)}: use another journal for this server, or if the server has moved, name its former address in formerBases`);
+  }
+}
+
+/**
  * The server may have deleted the key, and would take the request for a new one. It is the cause of an UnknownError:
  * look for what the request made.
  */

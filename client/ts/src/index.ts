@@ -6,8 +6,8 @@
 export { Client, type IntentRequest, type Options, type Outcome } from "./client.js";
 export {
   BrokenPromiseError, ExpiredError, IntentChangedError, JournalDamagedError, JournalError, JournalFailedError,
-  JournalForeignError, JournalFullError, JournalInUseError, KeyTooOldError, MismatchError, NotSentError, RefusedError,
-  UnknownError,
+  JournalForeignError, JournalFullError, JournalInUseError, KeyTooOldError, MismatchError, NotSentError, OtherServerError,
+  RefusedError, UnknownError,
 } from "./errors.js";
 export { openIndexedDB } from "./indexeddb.js";
 export type { IntentRecord, Journal, Seen, State, StoredRequest, StoredResponse } from "./journal.js";

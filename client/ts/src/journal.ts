@@ -39,6 +39,7 @@ export interface Journal {
 export interface IntentRecord {
   intent: string;
   key: string;
+  base: string; // the server to which it was first sent: scheme, host, port and path
   request: StoredRequest;
   state: State;
   seen: Seen;
@@ -121,6 +122,7 @@ export function encode(r: IntentRecord): string {
   const text = JSON.stringify({
     intent: r.intent,
     key: r.key,
+    base: r.base,
     request: {
       method: r.request.method, path: r.request.path, content_type: r.request.contentType, body: toBase64(r.request.body),
     },
@@ -142,7 +144,7 @@ export function decode(line: string | Uint8Array): IntentRecord | undefined {
     if (bytes[8] !== 0x20 || new TextDecoder().decode(bytes.subarray(0, 8)).toLowerCase() !== checksum(text)) return undefined;
     const r = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(text));
     const begunAt = new Date(r.begun_at);
-    for (const needed of [r.intent, r.key, r.request.method, r.request.path, r.request.content_type]) {
+    for (const needed of [r.intent, r.key, r.base, r.request.method, r.request.path, r.request.content_type]) {
       if (typeof needed !== "string") return undefined;
     }
     if (!["sent", "final", "refused", "broken"].includes(r.state) || Number.isNaN(begunAt.getTime())) return undefined;
@@ -150,6 +152,7 @@ export function decode(line: string | Uint8Array): IntentRecord | undefined {
     return {
       intent: r.intent,
       key: r.key,
+      base: r.base,
       request: {
         method: r.request.method, path: r.request.path, contentType: r.request.content_type, body: fromBase64(r.request.body),
       },

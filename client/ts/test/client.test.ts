@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "node:test";
 
-import { Client, Draft, type IntentRecord, type IntentRequest, type Journal, JournalFailedError } from "../src/index.js";
+import { Client, Draft, type IntentRecord, type IntentRequest, type Journal, JournalFailedError, NotSentError, OtherServerError } from "../src/index.js";
 import { keyFor } from "../src/journal.js";
 import {
   answer, cutAfter, cutBefore, cutInBody, cutPage, doesAndSays, folder, journalIn, newClient, payment, problem, says, Server, type Fault,
@@ -207,6 +207,40 @@ test("Settle", async (t) => {
   const response = await later.do(payment(0));
   assert.deepEqual([response.ok, response.final, response.status, response.text(), s.requests], [false, true, 400, "found", requests]);
   for (const intent of [payment(0).intent, "another"]) await assert.rejects(later.settle(intent, { status: 200 }));
+});
+
+// A journal that is used with another server, such as a copy of staging's in production: neither what is open nor what is
+// final there is sent to it, or taken for what it has done.
+test("OtherServer", async (t) => {
+  const path = join(folder(t), "j");
+  const journal = await journalIn(t, path);
+  const staging = new Server(says(400, problem(400, "invalid-request"))), production = new Server();
+  const there = newClient(staging, { journal, base: "HTTPS://Staging.example:443/api/" });
+  await assert.rejects(there.do(payment(2)), { name: "RefusedError" });
+  await there.do(payment(0));
+  staging.faults = [cutAfter, says(401, problem(401, "unauthenticated"))];
+  await assert.rejects(there.do(payment(1)), { name: "UnknownError" });
+  assert.ok(readFileSync(path, "utf8").includes(`"base":"https://staging.example/api"`));
+
+  const here = newClient(production, { journal, base: "https://pay.example" });
+  const refused = (error: unknown): true => {
+    assert.ok(error instanceof NotSentError && error.cause instanceof OtherServerError, String(error));
+    for (const part of ["https://staging.example/api", "https://pay.example", "formerBases"]) assert.ok(error.message.includes(part), error.message);
+    return true;
+  };
+  for (let i = 0; i < 2; i++) await assert.rejects(here.do(payment(i)), refused);
+  const outcomes = await here.resume();
+  assert.equal(outcomes.length, 1);
+  refused(outcomes[0]!.error);
+  await assert.rejects(here.settle(payment(1).intent, { status: 201 }), { name: "OtherServerError" });
+  assert.equal(production.requests, 0);
+  await here.do(payment(2)); // What staging has refused it does not hold: this server may be asked.
+
+  // The same server at another address.
+  const moved = newClient(staging, { journal, base: "https://moved.example", formerBases: ["https://STAGING.example/api//", "https://pay.example"] });
+  assert.deepEqual((await moved.resume()).map((outcome) => outcome.error), [undefined]);
+  for (let i = 0; i < 3; i++) assert.ok((await moved.do(payment(i))).ok);
+  assert.throws(() => new Client({ base: "https://a.example", formerBases: ["b.example"], journal }), TypeError);
 });
 
 test("ConcurrentCallsOfOneIntent", async (t) => {
