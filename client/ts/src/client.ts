@@ -124,7 +124,7 @@ export class Client {
         deadline.signal.throwIfAborted();
         // One that was refused since resume has listed it must not be begun again.
         if (resumes && !(await deadline.race(this.#journal.open())).some((open) => open.intent === intent)) return undefined;
-        return this.#begin(intent, q, deadline, () => (begun = true));
+        return this.#begin(intent, q, deadline, resumes, () => (begun = true));
       });
     } catch (error) {
       throw begun ? error : new NotSentError(error);
@@ -134,13 +134,19 @@ export class Client {
   }
 
   /** Writes the intent to the journal, and sends it if that is to be done. begun is called before anything is sent. */
-  async #begin(intent: string, q: StoredRequest, deadline: Deadline, begun: () => void): Promise<IntentResponse> {
+  async #begin(
+    intent: string, q: StoredRequest, deadline: Deadline, resumes: boolean, begun: () => void,
+  ): Promise<IntentResponse | undefined> {
     const key = await keyFor(this.#journal.id, intent);
     const r: IntentRecord =
       { intent, key, base: this.#bases[0]!, request: q, state: "sent", seen: {}, begunAt: new Date() };
     const stored = await deadline.race(this.#journal.begin(r));
     if (stored !== undefined) this.#here(stored);
     if (stored !== undefined && !same(stored.request, q)) throw new IntentChangedError(intent);
+    if (resumes && stored === undefined) { // Another client was refused meanwhile, and its caller knows.
+      await this.#journal.note({ ...r, state: "refused" });
+      return undefined;
+    }
     begun();
     switch (stored?.state) {
       case undefined:

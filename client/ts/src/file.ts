@@ -6,7 +6,7 @@ import { promisify } from "node:util";
 import {
   during, JournalDamagedError, JournalError, JournalFailedError, JournalForeignError, JournalFullError, JournalInUseError, message,
 } from "./errors.js";
-import { decode, encode, headStart, newID, openOf, type IntentRecord, type Journal } from "./journal.js";
+import { decode, encode, headStart, newID, openOf, others, type IntentRecord, type Journal } from "./journal.js";
 
 const headLength = headStart.length + 26 + 1; // with an id and a newline
 const newline = 0x0a;
@@ -133,6 +133,7 @@ export class FileJournal implements Journal {
   readonly id: string;
   readonly #fd: number;
   readonly #records: Map<string, IntentRecord>;
+  readonly #callers = new Map<string, number>(); // how many have begun an intent; 1 if it was read from the file
   #size: number; // all before it is written whole
   #synced: number; // all before it survives a crash
   #syncing: Promise<void> | undefined;
@@ -148,14 +149,24 @@ export class FileJournal implements Journal {
   async begin(r: IntentRecord): Promise<IntentRecord | undefined> {
     const stored = this.#records.get(r.intent);
     if (stored !== undefined && stored.state !== "refused") {
+      this.#callers.set(r.intent, (this.#callers.get(r.intent) ?? 1) + 1);
       await this.#sync(this.#size); // another caller may have just written it
       return decode(encode(stored));
     }
-    await this.#sync(this.#write(r));
+    const size = this.#write(r);
+    this.#callers.delete(r.intent);
+    await this.#sync(size);
     return undefined;
   }
 
+  /**
+   * What is final or broken is never overwritten. What is refused is stored only if no other caller has begun the intent,
+   * perhaps through another client of this process, because that one may have sent it.
+   */
   async note(r: IntentRecord): Promise<void> {
+    const state = this.#records.get(r.intent)?.state, ended = state === "final" || state === "broken";
+    if (r.state === "refused" && (ended || (this.#callers.get(r.intent) ?? 1) > 1)) throw others();
+    if (ended) return;
     const size = this.#write(r);
     if (r.state === "refused" || r.state === "broken") await this.#sync(size);
   }

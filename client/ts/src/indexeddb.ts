@@ -1,6 +1,6 @@
 import { exclusive, failed, named, type BrowserOptions } from "./browser.js";
 import { JournalDamagedError, JournalFailedError, JournalForeignError } from "./errors.js";
-import { decode, encode, headStart, idOf, newID, openOf, replaces, type IntentRecord, type Journal } from "./journal.js";
+import { decode, encode, headStart, idOf, newID, openOf, others, replaces, type IntentRecord, type Journal } from "./journal.js";
 
 const openWithin = 10_000; // milliseconds; a database that is being deleted by another tab does not open
 
@@ -100,24 +100,41 @@ class InIndexedDB implements Journal {
   }
 
   begin(r: IntentRecord): Promise<IntentRecord | undefined> {
-    return this.#change("begin an intent", r, (stored) => stored === undefined || stored.state === "refused");
+    return this.#change("begin an intent", r, (stored, callers, write, done, count) => {
+      if (stored !== undefined && stored.state !== "refused") {
+        count(callers + 1);
+        return done(stored);
+      }
+      count(1);
+      write();
+    });
   }
 
   async note(r: IntentRecord): Promise<void> {
-    await this.#change("note an intent", r, (stored) => stored === undefined || replaces(stored, r));
+    await this.#change("note an intent", r, (stored, callers, write, done, _, fail) => {
+      const replaced = stored === undefined || replaces(stored, r);
+      if (r.state === "refused" && (!replaced || callers > 1)) return fail(others());
+      if (!replaced) return done(stored);
+      write();
+    });
   }
 
-  /** Writes a record if the one that is stored permits; if not, resolves to that. */
-  async #change(what: string, r: IntentRecord, permits: (stored: IntentRecord | undefined) => boolean) {
-    const line = encode(r);
-    return this.#transact<IntentRecord | undefined>(what, (records, done, fail) => {
-      const request = records.get(r.intent);
+  /** Decides on the record that is stored, and on how many callers have begun the intent, whether to write r. */
+  async #change(what: string, r: IntentRecord, decide: (
+    stored: IntentRecord | undefined, callers: number, write: () => void, done: (value: IntentRecord | undefined) => void,
+    count: (callers: number) => void, fail: (error: Error) => void,
+  ) => void) {
+    const line = encode(r), counter = ["callers", r.intent];
+    return this.#transact<IntentRecord | undefined>(what, (records, done, fail, head) => {
+      const counted = head.get(counter), request = records.get(r.intent); // in their order
       request.onsuccess = () => {
         const stored = request.result === undefined ? undefined : decode(request.result);
         if (request.result !== undefined && stored === undefined) return fail(damaged(r.intent));
-        if (!permits(stored)) return done(stored);
-        records.put(line, r.intent);
-        done(undefined);
+        const write = (): void => {
+          records.put(line, r.intent);
+          done(undefined);
+        };
+        decide(stored, counted.result ?? 1, write, done, (callers) => head.put(callers, counter), fail);
       };
     });
   }
@@ -143,13 +160,15 @@ class InIndexedDB implements Journal {
   }
 
   /** Runs a transaction, if the journal is still the one that was opened: a user may clear a site's data at any time. */
-  async #transact<T>(what: string, body: (records: IDBObjectStore, done: (value: T) => void, fail: (error: Error) => void) => void) {
+  async #transact<T>(what: string, body: (
+    records: IDBObjectStore, done: (value: T) => void, fail: (error: Error) => void, head: IDBObjectStore,
+  ) => void) {
     try {
       return await transact<T>(this.#db, (head, records, done, fail) => {
         const request = head.get("head");
         request.onsuccess = () => {
           if (request.result !== headStart + this.id) return fail(new JournalFailedError("it was cleared: open it again"));
-          body(records, done, fail);
+          body(records, done, fail, head);
         };
       });
     } catch (error) {

@@ -1,4 +1,4 @@
-import { JournalForeignError } from "./errors.js";
+import { JournalError, JournalForeignError } from "./errors.js";
 import { IntentResponse, keptHeaders } from "./response.js";
 
 /**
@@ -21,7 +21,8 @@ export interface Journal {
 
   /**
    * Stores what is now known of an intent. A record that is sent or final may be lost in a crash: the request is then
-   * sent again. One that is refused or broken must be durable.
+   * sent again. One that is refused or broken must be durable. note rejects one that is refused, and stores nothing, if
+   * another caller has begun the intent or has ended it, because that one may have sent it.
    */
   note(record: IntentRecord): Promise<void>;
 
@@ -194,6 +195,11 @@ export function kept(response: IntentResponse): StoredResponse {
  */
 export function replaces(stored: IntentRecord, r: IntentRecord): boolean {
   return (stored.state !== "final" && stored.state !== "broken") || r.state === "final" || r.state === "broken";
+}
+
+/** Why a journal does not store that an intent was refused. */
+export function others(): JournalError {
+  return new JournalError("another caller has begun the same intent, and may have sent it");
 }
 
 /** The records that are sent, oldest first. */

@@ -1,6 +1,6 @@
 import { exclusive, failed, named, type BrowserOptions } from "./browser.js";
 import { JournalDamagedError, JournalFailedError } from "./errors.js";
-import { decode, encode, headStart, idOf, openOf, replaces, type IntentRecord, type Journal } from "./journal.js";
+import { decode, encode, headStart, idOf, openOf, others, replaces, type IntentRecord, type Journal } from "./journal.js";
 
 /**
  * Opens the journal in localStorage, or makes it, under an id that the server gives. Prefer openIndexedDB: localStorage
@@ -13,6 +13,8 @@ import { decode, encode, headStart, idOf, openOf, replaces, type IntentRecord, t
  */
 export async function openLocalStorage(o: BrowserOptions & { id: string }): Promise<Journal> {
   const { name, id } = named(o);
+  // A record's entry is the name, a colon and the intent: those of "shop:eu" would be among those of "shop".
+  if (name.includes(":")) throw new TypeError(`the name ${JSON.stringify(name)} of a journal in localStorage must have no colon`);
   if (id === undefined) throw new TypeError("a journal in localStorage needs an id from the server");
   try {
     if (globalThis.navigator?.locks === undefined) {
@@ -99,6 +101,7 @@ class InLocalStorage implements Journal {
     return this.#locked("note an intent", () => {
       const stored = this.#records.get(r.intent);
       if (stored === undefined || replaces(stored, r)) this.#records.put(r);
+      else if (r.state === "refused") throw others();
     });
   }
 

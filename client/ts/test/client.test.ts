@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "node:test";
 
-import { Client, Draft, type IntentRecord, type IntentRequest, type Journal, JournalFailedError, NotSentError, OtherServerError } from "../src/index.js";
+import { Client, Draft, type IntentRecord, type IntentRequest, type Journal, JournalFailedError, NotSentError, openLocalStorage, OtherServerError } from "../src/index.js";
 import { keyFor } from "../src/journal.js";
 import {
   answer, cutAfter, cutBefore, cutInBody, cutPage, doesAndSays, folder, journalIn, newClient, payment, problem, says, Server, type Fault,
@@ -241,6 +241,48 @@ test("OtherServer", async (t) => {
   assert.deepEqual((await moved.resume()).map((outcome) => outcome.error), [undefined]);
   for (let i = 0; i < 3; i++) assert.ok((await moved.do(payment(i))).ok);
   assert.throws(() => new Client({ base: "https://a.example", formerBases: ["b.example"], journal }), TypeError);
+});
+
+// Two clients of one process, with other headers perhaps, may share a journal in a file. What one of them is refused says
+// nothing of what the other has in flight or has finished under the same key.
+test("RefusalOfOneClientDoesNotUndoAnother", async (t) => {
+  for (const resumes of [false, true]) {
+    for (const inFlight of [false, true]) {
+      const journal = await journalIn(t);
+      let arrived!: () => void, refuse!: () => void, respond!: () => void, sent!: () => void;
+      const arrives = new Promise<void>((resolve) => (arrived = resolve)), refuses = new Promise<void>((resolve) => (refuse = resolve));
+      const responds = new Promise<void>((resolve) => (respond = resolve)), sends = new Promise<void>((resolve) => (sent = resolve));
+      const other = new Server(async () => {
+        arrived();
+        await refuses;
+        return answer(401, problem(401, "unauthenticated"));
+      });
+      const s = new Server(async (_, execute) => {
+        const response = execute();
+        sent();
+        if (inFlight) await responds;
+        return response;
+      });
+      const refused = newClient(other, { journal }).do(payment(0)).catch((error: Error) => error);
+      await arrives;
+      const c = newClient(s, { journal });
+      const done = resumes ? c.resume() : c.do(payment(0));
+      await sends;
+      if (!inFlight) await done;
+      refuse();
+      assert.equal((await refused as Error).name, "UnknownError", "the other client's request was executed");
+      respond();
+      await done;
+      assert.ok((await c.do(payment(0))).ok);
+      assert.deepEqual(await journal.open(), []);
+      assert.equal(s.requests, 1);
+    }
+  }
+});
+
+// Those of "shop:eu" would be records of "shop".
+test("LocalStorageRefusesAColonInAName", async () => {
+  await assert.rejects(openLocalStorage({ name: "shop:eu", id: "a" }), { name: "TypeError", message: /colon/ });
 });
 
 test("ConcurrentCallsOfOneIntent", async (t) => {
