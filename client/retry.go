@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -61,14 +62,21 @@ func (b *budget) wait(n int, res *Response, now time.Time) time.Duration {
 	return wait
 }
 
+// longestRetryAfter is what a longer Retry-After is taken for: some 68 years, which can be added to.
+const longestRetryAfter = (1<<31 - 1) * time.Second
+
 // retryAfter reads Retry-After (RFC 9110, 10.2.3): seconds, or a date.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+	seconds, err := strconv.ParseUint(value, 10, 31)
+	if err == nil {
 		return time.Duration(seconds) * time.Second
 	}
+	if errors.Is(err, strconv.ErrRange) {
+		return longestRetryAfter
+	}
 	if at, err := http.ParseTime(value); err == nil {
-		return max(0, at.Sub(now))
+		return min(max(0, at.Sub(now)), longestRetryAfter)
 	}
 	return 0
 }

@@ -23,7 +23,9 @@ func TestRetryAfter(t *testing.T) {
 		"Friday, 27-Nov-26 12:00:30 GMT": 30 * time.Second, // RFC 850
 		"Fri Nov 27 12:00:30 2026":       30 * time.Second, // asctime
 		"Fri, 27 Nov 2026 11:59:00 GMT":  0,
-		"-1":                             0, "1.5": 0, "soon": 0, "99999999999999999999": 0, "+1": 0,
+		"-1":                             0, "1.5": 0, "soon": 0, "+1": 0,
+		"2147483647": longestRetryAfter, "2147483648": longestRetryAfter, "99999999999999999999": longestRetryAfter,
+		"Fri, 31 Dec 9999 12:00:30 GMT": longestRetryAfter,
 	} {
 		h := http.Header{}
 		h.Set("Retry-After", value)

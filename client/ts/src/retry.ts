@@ -35,14 +35,17 @@ export class Budget {
   }
 }
 
+/** What a longer Retry-After is taken for, in milliseconds: some 68 years. */
+const longestRetryAfter = (2 ** 31 - 1) * 1000;
+
 /** Reads Retry-After (RFC 9110, 10.2.3), seconds or a date, as milliseconds. */
 export function retryAfter(headers: Headers, now: number): number {
   const value = headers.get("Retry-After") ?? "";
-  if (/^\d{1,10}$/.test(value)) return Number(value) < 2 ** 31 ? Number(value) * 1000 : 0;
+  if (/^\d+$/.test(value)) return Math.min(Number(value) * 1000, longestRetryAfter);
   const asctime = /^[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}$/;
   if (!/^[A-Z][a-z]{2,8}, .* GMT$/.test(value) && !asctime.test(value)) return 0;
   const at = Date.parse(asctime.test(value) ? value + " GMT" : value);
-  return Number.isNaN(at) ? 0 : Math.max(0, at - now);
+  return Number.isNaN(at) ? 0 : Math.min(Math.max(0, at - now), longestRetryAfter);
 }
 
 /** The end of a call: its own time is over, or the caller's signal says so. It is to be closed. */
