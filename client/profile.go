@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -136,8 +137,14 @@ func checkPayonce(q Request, r *Response) string {
 		if match == nil {
 			continue
 		}
-		if e.id != "" && object[e.id] != match[1] {
-			return fmt.Sprintf("the response's %s is %v, and the request was for %s", e.id, object[e.id], match[1])
+		if e.id != "" {
+			id, err := url.PathUnescape(match[1])
+			if err != nil {
+				id = match[1]
+			}
+			if object[e.id] != id {
+				return fmt.Sprintf("the response's %s is %v, and the request was for %s", e.id, object[e.id], id)
+			}
 		}
 		for _, name := range e.members {
 			if want := request[name]; want != nil && !reflect.DeepEqual(object[name], want) {

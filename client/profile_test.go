@@ -162,6 +162,8 @@ func TestPayonceCheck(t *testing.T) {
 		{"/v1/payments/pay_1/refunds", `{"amount":10}`, `{"payment_id":"pay_2","amount":10}`, "payment_id"},
 		{"/v1/payments/pay_1/capture", `{}`, `{"id":"pay_1"}`, ""},
 		{"/v1/payments/pay_1/capture", `{}`, `{"id":"pay_2"}`, "pay_2"},
+		{"/v1/payments/pay%5F1/capture", `{}`, `{"id":"pay_1"}`, ""},
+		{"/v1/payments/pay%5F1/capture", `{}`, `{"id":"pay_2"}`, "pay_1"},
 		{"/v1/orders/ord_1/cancel", ``, `{"id":"ord_2"}`, "ord_2"},
 		{"/v1/checkouts", `{"currency":"usd"}`, `{"id":"chk_1"}`, ""}, // part: checkouts
 		{"/v1/payments", `{"order_id":"ord_1"}`, `[]`, ""},

@@ -99,8 +99,8 @@ function checkPayonce(q: StoredRequest, r: IntentResponse): string {
   for (const { path, members, id } of echoes) {
     const match = path.exec(q.path.split("?")[0]!);
     if (match === null) continue;
-    if (id !== undefined && member(response, id) !== "s" + match[1]) {
-      return `the response's ${id} is ${show(member(response, id))}, and the request was for ${match[1]}`;
+    if (id !== undefined && member(response, id) !== "s" + unescaped(match[1]!)) {
+      return `the response's ${id} is ${show(member(response, id))}, and the request was for ${unescaped(match[1]!)}`;
     }
     for (const name of members) {
       const sent = member(request, name) ?? undefined, got = member(response, name);
@@ -110,6 +110,14 @@ function checkPayonce(q: StoredRequest, r: IntentResponse): string {
     }
   }
   return "";
+}
+
+function unescaped(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /**

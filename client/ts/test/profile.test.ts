@@ -135,6 +135,8 @@ test("PayonceCheck", () => {
     ["/v1/payments", `{"order_id":"ord_1","capture":null}`, `{"order_id":"ord_1","capture":"automatic"}`, ""],
     ["/v1/payments", `{"order_id":"ord_1","capture":"manual"}`, `{"order_id":"ord_1","capture":"automatic"}`, "capture"],
     ["/v1/payments/pay_1/refunds", `{"amount":10}`, `{"payment_id":"pay_1","amount":10}`, ""],
+    ["/v1/payments/pay%5F1/refunds", ``, `{"payment_id":"pay_1","amount":10}`, ""],
+    ["/v1/payments/pay%5F1/refunds", ``, `{"payment_id":"pay_2","amount":10}`, "pay_1"],
     ["/v1/payments/pay_1/refunds", ``, `{"payment_id":"pay_1","amount":10}`, ""],
     ["/v1/payments/pay_1/refunds", `{"amount":10}`, `{"payment_id":"pay_1","amount":11}`, "amount"],
     ["/v1/payments/pay_1/refunds", `{"amount":9007199254740993}`, `{"payment_id":"pay_1","amount":9007199254740992}`, "amount"],
