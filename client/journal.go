@@ -82,8 +82,8 @@ var (
 	// tests, or the server has moved ([Options.FormerBases]).
 	ErrOtherServer = errors.New("the intent was begun at another server")
 
-	// ErrJournalInUse: another process has the file open.
-	ErrJournalInUse = errors.New("the journal is in use by another process")
+	// ErrJournalInUse: another process has the file open, or this one has it open already.
+	ErrJournalInUse = errors.New("the journal is open already, in this process or another")
 
 	// ErrJournalForeign: the file is not a journal, or one of a later version, or its first line is damaged. It was
 	// left as it is. A new journal has another id, and with it the same intents have other keys: restore the first line.

@@ -97,7 +97,7 @@ function lock(fd: number): void {
   if (got.error !== undefined) {
     throw new JournalFailedError(`it cannot be locked without the program flock, of util-linux or BusyBox: ${message(got.error)}`);
   }
-  if (got.status === 1) throw new JournalInUseError("another process has it open");
+  if (got.status === 1) throw new JournalInUseError(inUse);
   if (got.status !== 0) throw new JournalFailedError(`flock: exit ${got.status ?? got.signal}: ${got.stderr}`);
 }
 
@@ -233,6 +233,7 @@ export class FileJournal implements Journal {
   }
 }
 
+const inUse = "it is open already, in this process or another";
 const closed = "the journal is closed";
 const fsync = promisify(fs.fsync);
 
@@ -251,7 +252,7 @@ function failed(what: string, error: unknown): JournalError {
     return new JournalFullError(`${what}: ${message(error)}`, { cause: error });
   }
   if (code(error) === "EWOULDBLOCK" || code(error) === "EAGAIN" || (code(error) === "EBUSY" && process.platform === "win32")) {
-    return new JournalInUseError(`${what}: another process has it open`, { cause: error });
+    return new JournalInUseError(`${what}: ${inUse}`, { cause: error });
   }
   return new JournalFailedError(`${what}: ${message(error)}`, { cause: error });
 }
