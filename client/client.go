@@ -550,5 +550,9 @@ func sameJSON(a, b []byte) bool {
 func parseJSON(text []byte) (value any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber() // 9007199254740993 is not 9007199254740992
-	return value, d.Decode(&value) == nil && !d.More()
+	if d.Decode(&value) != nil {
+		return nil, false
+	}
+	_, err := d.Token() // More is false before a } too many
+	return value, errors.Is(err, io.EOF)
 }

@@ -417,6 +417,17 @@ func TestOtherServer(t *testing.T) {
 	}
 }
 
+func TestSameJSON(t *testing.T) {
+	for _, other := range []string{`{"a":1}}`, `{"a":1}]`, `{"a":1} {}`, `{"a":1},`} {
+		if sameJSON([]byte(`{"a":1}`), []byte(other)) {
+			t.Error(other)
+		}
+	}
+	if !sameJSON([]byte(`{"a":1}`), []byte(" { \"a\" : 1 }\n")) {
+		t.Error("white space makes another request")
+	}
+}
+
 func TestNormalBase(t *testing.T) {
 	for base, want := range map[string]string{
 		"https://pay.example.com": "https://pay.example.com", "HTTPS://Pay.Example.com:443/": "https://pay.example.com",
