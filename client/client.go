@@ -213,6 +213,9 @@ func (c *Client) valid(q Request) error {
 			return fmt.Errorf("%q is not UTF-8 text", text)
 		}
 	}
+	if method := strings.ToUpper(q.Method); method == http.MethodGet || method == http.MethodHead {
+		return fmt.Errorf("a %s needs no key: send it with http.Client", method)
+	}
 	if !strings.HasPrefix(q.Path, "/") || strings.Contains(q.Path, "#") {
 		return fmt.Errorf("the path %q must begin with a slash and have no fragment", q.Path)
 	}

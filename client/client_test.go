@@ -417,6 +417,21 @@ func TestOtherServer(t *testing.T) {
 	}
 }
 
+// What reads needs no key, and is not written to the journal.
+func TestReadsAreRefused(t *testing.T) {
+	s := &server{}
+	c := newClient(t, s, openFile(t, filepath.Join(t.TempDir(), "j")))
+	for _, method := range []string{"GET", "HEAD", "get"} {
+		_, err := c.Do(t.Context(), Request{Intent: "read", Path: "/v1/payments/pay_1", Method: method})
+		if !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "needs no key") {
+			t.Error(method, err)
+		}
+	}
+	if open, err := c.o.Journal.Open(t.Context()); err != nil || len(open) != 0 || s.requests != 0 {
+		t.Fatal(open, err, s.requests)
+	}
+}
+
 func TestSameJSON(t *testing.T) {
 	for _, other := range []string{`{"a":1}}`, `{"a":1}]`, `{"a":1} {}`, `{"a":1},`} {
 		if sameJSON([]byte(`{"a":1}`), []byte(other)) {

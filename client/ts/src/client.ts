@@ -187,6 +187,9 @@ export class Client {
         throw new TypeError(`${JSON.stringify(text.slice(0, 200))} is not Unicode text`);
       }
     }
+    if (/^(get|head)$/i.test(request.method)) {
+      throw new TypeError(`a ${request.method.toUpperCase()} needs no key: send it with fetch`);
+    }
     if (!request.path.startsWith("/") || request.path.includes("#")) {
       throw new TypeError(`the path ${JSON.stringify(request.path)} must begin with a slash and have no fragment`);
     }

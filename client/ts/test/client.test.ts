@@ -176,6 +176,9 @@ test("NotSent", async (t) => {
   for (const [what, change] of bad) {
     await assert.rejects(c.do({ ...payment(1), ...change }), { name: "NotSentError" }, `${what} ${JSON.stringify(change)}`);
   }
+  for (const method of ["GET", "HEAD", "get"]) {
+    await assert.rejects(c.do({ intent: "read", path: "/v1/payments/pay_1", method }), { name: "NotSentError", message: /needs no key/ });
+  }
   assert.deepEqual(await c.resume(), []);
   assert.equal(s.requests, 0);
 
