@@ -81,6 +81,24 @@ type Response struct {
 // OK reports whether the request took effect: a 2xx other than 202.
 func (r *Response) OK() bool { return r.Status/100 == 2 && r.Status != http.StatusAccepted }
 
+// String is the response for a log: its status, its media type, and the first 200 bytes of its body as text.
+func (r *Response) String() string {
+	if r == nil {
+		return "no response"
+	}
+	text := fmt.Sprintf("%d %s", r.Status, cmp.Or(r.Header.Get("Content-Type"), "(no Content-Type)"))
+	if len(r.Body) == 0 {
+		return text
+	}
+	body, more := r.Body, ""
+	if len(body) > shownMax {
+		body, more = body[:shownMax], "…"
+	}
+	return text + " " + strings.ToValidUTF8(string(body), "") + more
+}
+
+const shownMax = 200 // bytes of a body that String shows
+
 // bodyMax is the longest response body that is read, in bytes.
 const bodyMax = 8 << 20
 

@@ -443,6 +443,19 @@ func TestSameJSON(t *testing.T) {
 	}
 }
 
+func TestResponsePrintsAsText(t *testing.T) {
+	r := response(402, `{"code":"payment-declined"}`, "Content-Type", "application/problem+json")
+	if got := fmt.Sprintf("%v", r); got != `402 application/problem+json {"code":"payment-declined"}` {
+		t.Error(got)
+	}
+	if got := response(500, strings.Repeat("a", 199)+"ä").String(); got != "500 (no Content-Type) "+strings.Repeat("a", 199)+"…" {
+		t.Error(got)
+	}
+	if got := fmt.Sprint((*Response)(nil), response(204, "")); got != "no response 204 (no Content-Type)" {
+		t.Error(got)
+	}
+}
+
 func TestNormalBase(t *testing.T) {
 	for base, want := range map[string]string{
 		"https://pay.example.com": "https://pay.example.com", "HTTPS://Pay.Example.com:443/": "https://pay.example.com",
