@@ -185,11 +185,47 @@ func do[T any](t *testing.T, p *browser.Page, body string) T {
 
 type failure struct{ Error, Cause, Message string }
 
+// refusalDoesNotUndoAnother: in a browser without the Web Locks API two clients send one intent at the same time. What one
+// of them is refused says nothing of what the other has in flight.
+func refusalDoesNotUndoAnother(t *testing.T, b bench) {
+	a := newAPI(t, b.modules)
+	p := shopPage(t, b.chromium, a)
+	got := do[[]string](t, p, `
+		Object.defineProperty(navigator, "locks", { value: undefined });
+		const gate = () => { let open; const opened = new Promise((f) => (open = f)); return { open, opened }; };
+		const arrived = gate(), refuse = gate(), executed = gate(), respond = gate();
+		const at = async (fetch) => new payonce.Client({ base: location.origin, journal: await payonce.openIndexedDB(), fetch });
+		const one = await at(async () => {
+			arrived.open();
+			await refuse.opened;
+			return new Response(JSON.stringify({ status: 401, code: "unauthenticated" }), { status: 401 });
+		});
+		const two = await at(async (...args) => {
+			const response = await fetch(...args);
+			executed.open();
+			await respond.opened;
+			return response;
+		});
+		const refused = one.do(payment(0)).then(() => "done", (error) => error.name);
+		await arrived.opened;
+		const done = two.do(payment(0));
+		await executed.opened;
+		refuse.open();
+		const first = await refused;
+		respond.open();
+		await done;
+		return [first, ...await pay("IndexedDB", 0, 1)];`)
+	require.Len(t, got, 2)
+	require.Equal(t, "UnknownError", got[0], "the other client's request was executed")
+	require.Equal(t, 1, a.count(), "it was sent again")
+}
+
 // TestClient runs the client in TypeScript in real pages: what a reload, a second tab, a full disk and blocked storage do
 // to a payment.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	b := bench{browser.Start(t), http.FileServer(http.Dir(tsclient.Build(t)))}
+	t.Run("RefusalDoesNotUndoAnother", func(t *testing.T) { refusalDoesNotUndoAnother(t, b) })
 	for _, kind := range journals {
 		t.Run("PaysOnceThoughReloaded/"+kind, func(t *testing.T) { paysOnceThoughReloaded(t, b, kind) })
 		t.Run("PaysOnceInTwoTabs/"+kind, func(t *testing.T) { paysOnceInTwoTabs(t, b, kind) })

@@ -102,7 +102,7 @@ class InIndexedDB implements Journal {
   begin(r: IntentRecord): Promise<IntentRecord | undefined> {
     return this.#change("begin an intent", r, (stored, callers, write, done, count) => {
       if (stored !== undefined && stored.state !== "refused") {
-        count(callers + 1);
+        if (stored.state === "sent") count(callers + 1); // one that has ended is read also if there is no space
         return done(stored);
       }
       count(1);
@@ -134,7 +134,11 @@ class InIndexedDB implements Journal {
           records.put(line, r.intent);
           done(undefined);
         };
-        decide(stored, counted.result ?? 1, write, done, (callers) => head.put(callers, counter), fail);
+        const callers: number = counted.result ?? 1; // none is written as long as there is one
+        decide(stored, callers, write, done, (n) => {
+          if (n > 1) head.put(n, counter);
+          else if (callers > 1) head.delete(counter);
+        }, fail);
       };
     });
   }
