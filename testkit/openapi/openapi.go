@@ -88,6 +88,8 @@ func (v *Validator) Check(req *http.Request, status int, header http.Header, bod
 	switch {
 	case status == http.StatusRequestHeaderFieldsTooLarge: // The path may not even have been read.
 		route, err = v.fallback(status, status, "HeadersTooLarge")
+	case err == nil && route.Operation.Responses.Status(status) == nil && status != http.StatusMethodNotAllowed:
+		err = errors.New("status is not supported") // The default is what a request to any path may get, and no more.
 	case err == nil:
 	case errors.Is(err, routers.ErrPathNotFound) && leadsWithoutSlash(req, status, header):
 		return nil
