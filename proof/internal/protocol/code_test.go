@@ -33,6 +33,7 @@ import (
 var notModelled = map[string]string{
 	"started":             "an operation without a second phase passes it within one transaction",
 	"orphan_refund_begun": "a repair that an operator asks for",
+	"delivery_queued":     "no money moves: the webhook to a tenant is sent, or sent again",
 	"checkout_recorded":   "a checkout", "order_created": "a checkout", "stock_reserved": "a checkout",
 	"payment_refused": "a checkout", "payment_made": "a checkout", "refund_due": "a checkout",
 	"refund_begun": "a checkout", "refund_owed": "a checkout", "release_due": "a checkout", "cancel_due": "a checkout",
