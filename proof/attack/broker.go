@@ -62,7 +62,8 @@ var brokerForgery = attack{
 		}
 		began := time.Now()
 		for _, real := range []string{
-			`SELECT count(*) FROM webhook_deliveries WHERE event_id = '` + order + `-2'`,
+			// The victim's other endpoint is disabled.
+			`SELECT count(*) FROM webhook_deliveries WHERE status <> 'skipped' AND event_id = '` + order + `-2'`,
 			`SELECT count(DISTINCT l.event_id) FROM ledger_entries l JOIN payments p ON l.resource_id = p.id
 				WHERE p.order_id = '` + order + `'`,
 		} {
