@@ -485,7 +485,7 @@ func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Class) str
 	return ""
 }
 
-// broken ends an intent: a server that forgets a key would charge again with each attempt.
+// broken ends an intent: a server that loses a key would charge again with each attempt.
 func (c *Client) broken(ctx context.Context, r Record, res *Response, what string) error {
 	r.State, r.Broken, r.Response = Broken, what, res.kept()
 	err := c.note(ctx, r)

@@ -15,7 +15,7 @@ import (
 	"example.com/payonce/internal/idemcheck"
 )
 
-// hosts are in the folder foreign: libraries that nobody here wrote, used as their documentation says.
+// hosts are in the folder foreign: libraries of others, used as their documentation says.
 var hosts = []struct {
 	name    string // and the folder, up to a space; what follows are arguments
 	library string

@@ -4,7 +4,7 @@ import {
 } from "./errors.js";
 import { member, parse, sameBytes, sameJSON, string } from "./json.js";
 import { kept, keyFor, responseOf, type IntentRecord, type Journal, type Seen, type StoredRequest } from "./journal.js";
-import { Payonce, type Profile, type Verdict } from "./profile.js";
+import { Payonce, type Profile, type Class } from "./profile.js";
 import { IntentResponse } from "./response.js";
 import { Budget, Deadline, Turns } from "./retry.js";
 
@@ -267,14 +267,14 @@ export class Client {
       }
       if (deadline.signal.aborted) throw await this.#unsettled(r, mayHaveArrived, last, deadline.signal.reason);
       const a = await this.#attempt(r, deadline.signal, n > 0 || earlier);
-      let verdict: Verdict = "again";
+      let kind: Class = "retry";
       if (a.response !== undefined && a.error === undefined) {
-        verdict = a.redirected ? "unclear" : this.#profile.judge(a.response);
+        kind = a.redirected ? "unclear" : this.#profile.classify(a.response);
       }
-      const what = await this.#compare(r, a, verdict);
+      const what = await this.#compare(r, a, kind);
       if (what !== "") throw await this.#broken(r, a.response!, what);
-      switch (verdict) {
-        case "answered": {
+      switch (kind) {
+        case "final": {
           const response = a.response!;
           await this.#journal.note({ ...r, state: "final", response: kept(response) })
             .catch(() => undefined); // If it is lost, resume gets the same response again.
@@ -286,14 +286,14 @@ export class Client {
           throw new MismatchError(of(r, a.response));
         case "expired":
           throw new ExpiredError({ ...of(r, a.response), href: href(a.response!) });
-        case "nothing":
+        case "refused":
           if (mayHaveArrived) throw new UnknownError(of(r, a.response)); // This refusal says nothing of the earlier attempt.
           throw await this.#refused(r, a.response!);
         case "unclear":
           throw new UnknownError(of(r, a.response));
       }
       // Fetch does not tell whether a request that failed had been sent, so it counts as sent.
-      mayHaveArrived ||= verdict !== "later";
+      mayHaveArrived ||= kind !== "later";
       last = a.response ?? last;
       if (!await deadline.sleep(this.#retries.wait(n, a.response?.headers, Date.now()))) {
         throw await this.#unsettled(r, mayHaveArrived, last,
@@ -336,17 +336,17 @@ export class Client {
    * Compares a response with the request and with earlier responses, and returns what cannot be true. What it learns is
    * added to the record and noted.
    */
-  async #compare(r: IntentRecord, a: Attempt, v: Verdict): Promise<string> {
+  async #compare(r: IntentRecord, a: Attempt, v: Class): Promise<string> {
     const response = a.response;
     if (response === undefined) return "";
     const whole = a.error === undefined;
     const success = response.status >= 200 && response.status < 300;
-    if (r.seen.done && !success && whole && v === "answered") {
+    if (r.seen.done && !success && whole && v === "final") {
       return `an earlier response said that it was done, and this one is ${response.status}`;
     }
     // A page of a proxy has not been near the server.
     const page = response.headers.get("Content-Type")?.startsWith("text/");
-    if (!success || v === "again" && (whole || page)) return "";
+    if (!success || v === "retry" && (whole || page)) return "";
     if (this.#profile.marksReplays && r.seen.done && !a.marked) {
       return "an earlier response said that it was done, and this one is not marked as a replay of it";
     }
@@ -363,13 +363,13 @@ export class Client {
     const now: Seen = { done: before.done || response.status !== 202, id: id || before.id, location: location || before.location };
     r.seen = now;
     const news = now.done !== Boolean(before.done) || now.id !== before.id || now.location !== before.location;
-    if (news && v !== "answered") { // which is noted with the response
+    if (news && v !== "final") { // which is noted with the response
       await this.#journal.note(r).catch(() => undefined); // If it is lost, later responses are compared with less.
     }
     return "";
   }
 
-  /** Ends an intent: a server that forgets a key would charge again with each attempt. */
+  /** Ends an intent: a server that loses a key would charge again with each attempt. */
   async #broken(r: IntentRecord, response: IntentResponse, what: string): Promise<Error> {
     const cause = await failure(this.#journal.note({ ...r, state: "broken", broken: what, response: kept(response) }));
     return new BrokenPromiseError({ ...of(r, response), what, cause });

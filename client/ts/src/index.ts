@@ -12,5 +12,5 @@ export {
 export { openIndexedDB } from "./indexeddb.js";
 export type { IntentRecord, Journal, Seen, State, StoredRequest, StoredResponse } from "./journal.js";
 export { openLocalStorage } from "./localstorage.js";
-export { Draft, Payonce, Stripe, type Profile, type Verdict } from "./profile.js";
+export { Draft, Payonce, Stripe, type Profile, type Class } from "./profile.js";
 export { IntentResponse } from "./response.js";

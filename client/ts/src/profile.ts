@@ -33,8 +33,8 @@ export interface Profile {
    */
   marksReplays?: boolean;
 
-  /** Tells what a response means. It is called for whole responses only. */
-  judge(response: IntentResponse): Verdict;
+  /** Says what a response means. It is called for whole responses only. */
+  classify(response: IntentResponse): Class;
 
   /** Compares a success, replayed or not, with the request. It returns what contradicts it, or "". */
   check?(request: StoredRequest, response: IntentResponse): string;
@@ -44,35 +44,35 @@ export interface Profile {
  * What a response means for an intent:
  *
  * - unclear: retrying with the key will not tell whether it was done
- * - answered: final
- * - again: it may have been done: retry
+ * - final
+ * - retry: it may have been done: retry
  * - later: nothing was done and nothing is held under the key, yet: retry
  * - pending: it is in progress: retry
  * - caller: it waits for the caller, such as for 3-D Secure: return the response as it is
- * - nothing: refused, nothing was done and nothing is held under the key
+ * - refused: nothing was done and nothing is held under the key
  * - mismatch: the key was used for another request
  * - expired: it was done, and the response is deleted
  */
-export type Verdict =
-  "unclear" | "answered" | "again" | "later" | "pending" | "caller" | "nothing" | "mismatch" | "expired";
+export type Class =
+  "unclear" | "final" | "retry" | "later" | "pending" | "caller" | "refused" | "mismatch" | "expired";
 
 /** The profile of payonce: its problem documents say what a client should do (code, retryable). */
 export const Payonce: Profile = {
   contentType: "application/json",
   wait: 10_000,
   marksReplays: true,
-  judge: judgePayonce,
+  classify: classifyPayonce,
   check: checkPayonce,
 };
 
-function judgePayonce(r: IntentResponse): Verdict {
+function classifyPayonce(r: IntentResponse): Class {
   const body = object(r);
   const status = body?.["status"]; // of an object a word, of a problem a number
   const code = typeof body?.["code"] === "string" ? body["code"] : "";
   if (hundreds(r) === 3) return "unclear"; // the API does not redirect: the base is wrong
-  if (body === undefined || r.status >= 400 && code === "") return "again"; // a page of a proxy
+  if (body === undefined || r.status >= 400 && code === "") return "retry"; // a page of a proxy
   if (r.status === 202) return status === "requires_action" ? "caller" : "pending";
-  if (hundreds(r) === 2) return "answered";
+  if (hundreds(r) === 2) return "final";
   switch (code) {
     case "idempotency-key-mismatch": return "mismatch";
     case "idempotency-key-expired": return "expired";
@@ -81,9 +81,9 @@ function judgePayonce(r: IntentResponse): Verdict {
     case "rate-limited":
     case "unavailable": return "later";
   }
-  if (body["retryable"] === true || r.status >= 500 || r.status === 429) return "again";
-  if (r.status === 402 || r.status === 409) return "answered"; // and stored
-  return hundreds(r) === 4 ? "nothing" : "unclear";
+  if (body["retryable"] === true || r.status >= 500 || r.status === 429) return "retry";
+  if (r.status === 402 || r.status === 409) return "final"; // and stored
+  return hundreds(r) === 4 ? "refused" : "unclear";
 }
 
 /** The members of an object that must be as they were sent; id is the one that must be the id in the path. */
@@ -129,24 +129,24 @@ function unescaped(text: string): string {
 export const Draft: Profile = {
   contentType: "application/json",
   keyLifetime: 23 * 60 * 60 * 1000,
-  judge: judgeDraft,
+  classify: classifyDraft,
 };
 
-function judgeDraft(r: IntentResponse): Verdict {
+function classifyDraft(r: IntentResponse): Class {
   switch (r.status) {
     case 202: return "pending";
     case 422: return "mismatch";
     case 410: return "expired";
-    case 402: return "answered";
+    case 402: return "final";
     case 429: return "later";
     case 408:
     case 409:
-    case 425: return "again";
+    case 425: return "retry";
   }
   switch (hundreds(r)) {
-    case 2: return "answered";
-    case 4: return "nothing";
-    case 5: return "again";
+    case 2: return "final";
+    case 4: return "refused";
+    case 5: return "retry";
   }
   return "unclear";
 }
@@ -161,26 +161,26 @@ export const Stripe: Profile = {
   contentType: "application/x-www-form-urlencoded",
   keyLifetime: 23 * 60 * 60 * 1000,
   marksReplays: true,
-  judge: judgeStripe,
+  classify: classifyStripe,
 };
 
-function judgeStripe(r: IntentResponse): Verdict {
+function classifyStripe(r: IntentResponse): Class {
   const body = object(r), error = body?.["error"];
   const type = typeof error === "object" && error !== null && "type" in error ? error.type : undefined;
   const replayed = r.headers.get("Idempotent-Replayed") === "true";
   const advice = r.headers.get("Stripe-Should-Retry");
-  if (hundreds(r) === 2 && body !== undefined) return "answered";
+  if (hundreds(r) === 2 && body !== undefined) return "final";
   if (hundreds(r) !== 2 && r.status < 400) return "unclear";
-  if (typeof error !== "object" || error === null) return "again"; // not from the API: a proxy, an edge
-  if (r.status === 409) return "again"; // before the type, which fakes of Stripe get wrong
+  if (typeof error !== "object" || error === null) return "retry"; // not from the API: a proxy, an edge
+  if (r.status === 409) return "retry"; // before the type, which fakes of Stripe get wrong
   if (type === "idempotency_error") return "mismatch";
   if (r.status === 429) return "later";
-  if (r.status === 402) return "answered";
-  if (advice === "true" && !replayed) return "again";
+  if (r.status === 402) return "final";
+  if (advice === "true" && !replayed) return "retry";
   if (r.status >= 500 || r.status === 424) { // 424 has been executed in part
-    return replayed || advice === "false" ? "unclear" : "again";
+    return replayed || advice === "false" ? "unclear" : "retry";
   }
-  return replayed ? "answered" : "nothing"; // a 4xx after execution had begun is stored
+  return replayed ? "final" : "refused"; // a 4xx after execution had begun is stored
 }
 
 function hundreds(r: IntentResponse): number {

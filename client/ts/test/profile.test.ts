@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Draft, IntentResponse, Payonce, Stripe, type Verdict } from "../src/index.js";
+import { Draft, IntentResponse, Payonce, Stripe, type Class } from "../src/index.js";
 import { cutInBody, doesAndSays, journalIn, newClient, payment, problem, says, Server, type Fault } from "./server.js";
 
 function response(status: number, body: string, headers: HeadersInit = {}): IntentResponse {
@@ -10,115 +10,115 @@ function response(status: number, body: string, headers: HeadersInit = {}): Inte
   });
 }
 
-function ours(status: number, verdict: Verdict, ...codes: string[]): [number, string, Verdict][] {
-  return codes.map((code) => [status, problem(status, code), verdict]);
+function ours(status: number, kind: Class, ...codes: string[]): [number, string, Class][] {
+  return codes.map((code) => [status, problem(status, code), kind]);
 }
 
-test("PayonceVerdicts", () => {
-  const table: [number, string, Verdict][] = [
-    [200, `{"object":"order","status":"canceled"}`, "answered"],
-    [201, `{"object":"payment","status":"succeeded"}`, "answered"],
-    [201, `{"object":"payment","status":"authorized"}`, "answered"],
+test("PayonceClasses", () => {
+  const table: [number, string, Class][] = [
+    [200, `{"object":"order","status":"canceled"}`, "final"],
+    [201, `{"object":"payment","status":"succeeded"}`, "final"],
+    [201, `{"object":"payment","status":"authorized"}`, "final"],
     [202, `{"object":"payment","status":"processing"}`, "pending"],
     [202, `{"object":"payment","status":"authorized"}`, "pending"], // its capture is unknown
     [202, `{"object":"refund","status":"pending"}`, "pending"],
     [202, `{"object":"payment","status":"requires_action"}`, "caller"],
-    ...ours(400, "nothing", "idempotency-key-missing", "idempotency-key-invalid", "invalid-request"),
-    ...ours(401, "nothing", "unauthenticated"),
-    ...ours(402, "answered", "payment-declined", "payment-failed"),
-    ...ours(403, "nothing", "forbidden"),
-    ...ours(404, "nothing", "not-found"),
-    ...ours(405, "nothing", "method-not-allowed"),
-    ...ours(409, "again", "idempotency-key-in-flight"),
+    ...ours(400, "refused", "idempotency-key-missing", "idempotency-key-invalid", "invalid-request"),
+    ...ours(401, "refused", "unauthenticated"),
+    ...ours(402, "final", "payment-declined", "payment-failed"),
+    ...ours(403, "refused", "forbidden"),
+    ...ours(404, "refused", "not-found"),
+    ...ours(405, "refused", "method-not-allowed"),
+    ...ours(409, "retry", "idempotency-key-in-flight"),
     ...ours(409, "later", "payment-in-progress"),
-    ...ours(409, "answered", "order-already-paid", "order-not-payable", "order-not-cancelable", "payment-not-cancelable",
+    ...ours(409, "final", "order-already-paid", "order-not-payable", "order-not-cancelable", "payment-not-cancelable",
       "payment-not-refundable", "payment-not-capturable", "capture-exceeds-authorization", "refund-exceeds-payment",
       "payment-disputed", "out-of-stock", "too-many-endpoints"),
     ...ours(410, "expired", "idempotency-key-expired"),
-    ...ours(413, "nothing", "payload-too-large"),
-    ...ours(415, "nothing", "unsupported-media-type"),
+    ...ours(413, "refused", "payload-too-large"),
+    ...ours(415, "refused", "unsupported-media-type"),
     ...ours(422, "mismatch", "idempotency-key-mismatch"),
     ...ours(429, "later", "rate-limited"),
-    ...ours(500, "again", "internal"),
+    ...ours(500, "retry", "internal"),
     ...ours(503, "later", "unavailable"),
     // Not from payonce.
-    [200, `<html>`, "again"],
-    [200, ``, "again"],
-    [201, `{"id":`, "again"],
+    [200, `<html>`, "retry"],
+    [200, ``, "retry"],
+    [201, `{"id":`, "retry"],
     [301, ``, "unclear"],
     [304, `{}`, "unclear"],
     [307, `{}`, "unclear"],
-    [400, `<html>`, "again"],
-    [401, `{"message":"Unauthorized"}`, "again"],
-    [402, `{"error":"pay your proxy"}`, "again"],
-    [404, `404 page not found`, "again"],
-    [409, `{}`, "again"],
-    [422, `[]`, "again"],
-    [429, ``, "again"],
-    [502, `<html>`, "again"],
-    [503, `upstream connect error`, "again"],
-    [504, `{}`, "again"],
+    [400, `<html>`, "retry"],
+    [401, `{"message":"Unauthorized"}`, "retry"],
+    [402, `{"error":"pay your proxy"}`, "retry"],
+    [404, `404 page not found`, "retry"],
+    [409, `{}`, "retry"],
+    [422, `[]`, "retry"],
+    [429, ``, "retry"],
+    [502, `<html>`, "retry"],
+    [503, `upstream connect error`, "retry"],
+    [504, `{}`, "retry"],
   ];
-  for (const [status, body, want] of table) assert.equal(Payonce.judge(response(status, body)), want, `${status} ${body}`);
+  for (const [status, body, want] of table) assert.equal(Payonce.classify(response(status, body)), want, `${status} ${body}`);
 });
 
 // Whatever the status: a page of a proxy is never a final response and never the proof that nothing was done.
 test("PayonceBelievesOnlyPayonce", () => {
   for (let status = 200; status < 600; status++) {
-    const want = status >= 300 && status < 400 ? "unclear" : "again";
+    const want = status >= 300 && status < 400 ? "unclear" : "retry";
     for (const body of ["", "<html>", "[]", '"x"', "null", ...(status < 400 ? [] : ["{}"])]) {
-      assert.equal(Payonce.judge(response(status, body)), want, `${status} ${body}`);
+      assert.equal(Payonce.classify(response(status, body)), want, `${status} ${body}`);
     }
   }
 });
 
-test("DraftVerdicts", () => {
-  const exceptions: { [status: number]: Verdict } =
-    { 402: "answered", 409: "again", 408: "again", 425: "again", 410: "expired", 422: "mismatch", 429: "later", 202: "pending" };
-  const others: { [hundreds: number]: Verdict } = { 2: "answered", 3: "unclear", 4: "nothing", 5: "again" };
+test("DraftClasses", () => {
+  const exceptions: { [status: number]: Class } =
+    { 402: "final", 409: "retry", 408: "retry", 425: "retry", 410: "expired", 422: "mismatch", 429: "later", 202: "pending" };
+  const others: { [hundreds: number]: Class } = { 2: "final", 3: "unclear", 4: "refused", 5: "retry" };
   for (let status = 200; status < 600; status++) {
-    assert.equal(Draft.judge(response(status, "")), exceptions[status] ?? others[Math.floor(status / 100)], `${status}`);
+    assert.equal(Draft.classify(response(status, "")), exceptions[status] ?? others[Math.floor(status / 100)], `${status}`);
   }
 });
 
-test("StripeVerdicts", () => {
+test("StripeClasses", () => {
   const error = (type: string): string => JSON.stringify({ error: { type, message: "…" } });
   const replayed = { "Idempotent-Replayed": "true" };
   const yes = { "Stripe-Should-Retry": "true" }, no = { "Stripe-Should-Retry": "false" };
-  const table: [number, string, HeadersInit, Verdict][] = [
-    [200, `{"object":"payment_intent","status":"succeeded"}`, {}, "answered"],
-    [200, `{"object":"payment_intent","status":"requires_action"}`, replayed, "answered"],
-    [200, `{"object":`, {}, "again"],
+  const table: [number, string, HeadersInit, Class][] = [
+    [200, `{"object":"payment_intent","status":"succeeded"}`, {}, "final"],
+    [200, `{"object":"payment_intent","status":"requires_action"}`, replayed, "final"],
+    [200, `{"object":`, {}, "retry"],
     [302, ``, {}, "unclear"],
-    [400, error("invalid_request_error"), {}, "nothing"],
-    [400, error("invalid_request_error"), replayed, "answered"],
-    [400, error("invalid_request_error"), no, "nothing"],
+    [400, error("invalid_request_error"), {}, "refused"],
+    [400, error("invalid_request_error"), replayed, "final"],
+    [400, error("invalid_request_error"), no, "refused"],
     [400, error("idempotency_error"), {}, "mismatch"],
     [400, error("idempotency_error"), no, "mismatch"],
-    [401, error("invalid_request_error"), {}, "nothing"],
-    [402, error("card_error"), {}, "answered"],
-    [402, error("card_error"), { ...replayed, ...no }, "answered"],
-    [403, error("invalid_request_error"), {}, "nothing"],
-    [404, error("invalid_request_error"), {}, "nothing"],
-    [404, `<html>`, {}, "again"],
-    [409, error("invalid_request_error"), {}, "again"],
-    [409, error("idempotency_error"), {}, "again"], // of some fakes
-    [409, error("invalid_request_error"), yes, "again"],
-    [424, error("api_error"), {}, "again"],
+    [401, error("invalid_request_error"), {}, "refused"],
+    [402, error("card_error"), {}, "final"],
+    [402, error("card_error"), { ...replayed, ...no }, "final"],
+    [403, error("invalid_request_error"), {}, "refused"],
+    [404, error("invalid_request_error"), {}, "refused"],
+    [404, `<html>`, {}, "retry"],
+    [409, error("invalid_request_error"), {}, "retry"],
+    [409, error("idempotency_error"), {}, "retry"], // of some fakes
+    [409, error("invalid_request_error"), yes, "retry"],
+    [424, error("api_error"), {}, "retry"],
     [424, error("api_error"), replayed, "unclear"],
     [429, error("invalid_request_error"), {}, "later"],
-    [429, `slow down`, {}, "again"],
-    [500, error("api_error"), {}, "again"],
-    [500, error("api_error"), yes, "again"],
+    [429, `slow down`, {}, "retry"],
+    [500, error("api_error"), {}, "retry"],
+    [500, error("api_error"), yes, "retry"],
     [500, error("api_error"), no, "unclear"],
     [500, error("api_error"), replayed, "unclear"],
     [500, error("api_error"), { ...replayed, ...yes }, "unclear"],
-    [502, `<html>`, {}, "again"],
-    [503, error("api_error"), {}, "again"],
+    [502, `<html>`, {}, "retry"],
+    [503, error("api_error"), {}, "retry"],
     [503, error("api_error"), replayed, "unclear"],
   ];
   for (const [status, body, headers, want] of table) {
-    assert.equal(Stripe.judge(response(status, body, headers)), want, `${status} ${body} ${JSON.stringify(headers)}`);
+    assert.equal(Stripe.classify(response(status, body, headers)), want, `${status} ${body} ${JSON.stringify(headers)}`);
   }
 });
 
