@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/idemcheck"
+	"example.com/payonce/proof/internal/installed"
 )
 
 // hosts are in the folder foreign: libraries of others, used as their documentation says.
@@ -92,12 +93,7 @@ func host(t *testing.T, dir string, args []string) string {
 		tool, build = "npm", []string{"ci", "--no-audit", "--no-fund", "--ignore-scripts"}
 		server = []string{"node", "server.mjs"}
 	}
-	if _, err := exec.LookPath(tool); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("skipped: %s is not installed", tool)
-	}
+	installed.Need(t, tool)
 	install := exec.CommandContext(t.Context(), tool, build...)
 	install.Dir = dir
 	out, err := install.CombinedOutput()

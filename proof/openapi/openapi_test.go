@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/proof/internal/installed"
 	"example.com/payonce/proof/internal/inventory"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/world"
@@ -28,7 +28,7 @@ func TestLinters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			packages(t)
+			installed.Packages(t)
 			lint := func(document string) (string, error) {
 				c := exec.CommandContext(t.Context(), "node_modules/.bin/"+name, append(command, document)...)
 				c.Env = append(os.Environ(), "REDOCLY_TELEMETRY=off", "REDOCLY_SUPPRESS_UPDATE_NOTICE=true")
@@ -97,7 +97,7 @@ func inGo(t *testing.T, api, apiKey string) *exec.Cmd {
 // inTypeScript uses openapi-typescript, and openapi-fetch with its types. What has a default may be left out of a request.
 func inTypeScript(t *testing.T, api, apiKey string) *exec.Cmd {
 	t.Helper()
-	packages(t)
+	installed.Packages(t)
 	dir := t.TempDir()
 	modules, err := filepath.Abs("node_modules")
 	require.NoError(t, err)
@@ -114,10 +114,10 @@ func inTypeScript(t *testing.T, api, apiKey string) *exec.Cmd {
 // downloads it. That version takes no pattern beside a format, so those of times are left out for it.
 func inPython(t *testing.T, api, apiKey string) *exec.Cmd {
 	t.Helper()
-	packages(t)
-	needs(t, "java")
+	installed.Packages(t)
+	installed.Need(t, "java")
 	const python = "/usr/bin/python3" // has Debian's packages, which the client needs
-	needs(t, python)
+	installed.Need(t, python)
 	dir := t.TempDir()
 	simple := filepath.Join(dir, "openapi.yaml")
 	text := regexp.MustCompile(`(?m)^ *pattern: '\^\[0-9\]\{4\}-.*\n`).ReplaceAllString(read(t, document()), "")
@@ -130,32 +130,6 @@ func inPython(t *testing.T, api, apiKey string) *exec.Cmd {
 }
 
 func document() string { return inventory.Path("internal/http/openapi.yaml") }
-
-// packages has npm install what package-lock.json names, once.
-var packages = func() func(t *testing.T) {
-	var once sync.Once
-	var out []byte
-	var err error
-	return func(t *testing.T) {
-		t.Helper()
-		needs(t, "npm")
-		once.Do(func() {
-			out, err = exec.CommandContext(t.Context(), "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts").CombinedOutput()
-		})
-		require.NoError(t, err, string(out))
-	}
-}()
-
-// needs skips the test without a program, and fails it in CI, which installs each.
-func needs(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("skipped: %s is not installed", program)
-	}
-}
 
 func run(t *testing.T, dir, name string, args ...string) {
 	t.Helper()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"example.com/payonce/proof/internal/installed"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/process"
 )
@@ -63,17 +64,6 @@ func port(s *httptest.Server) string {
 	return p
 }
 
-// needs skips the test without a program, and fails it in CI, which installs each.
-func needs(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("skipped: %s is not installed", program)
-	}
-}
-
 func run(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -108,8 +98,8 @@ func TestReadme(t *testing.T) {
 
 	t.Run("StripeNode", func(t *testing.T) {
 		t.Parallel()
-		needs(t, "node")
-		needs(t, "npm")
+		installed.Need(t, "node")
+		installed.Need(t, "npm")
 		sim, here := simulator(t)
 		run(t, ".", "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 		program := write(t, "pay.mjs", here(fences(t, "js")[0]))
@@ -122,7 +112,7 @@ func TestReadme(t *testing.T) {
 
 	t.Run("StripePython", func(t *testing.T) {
 		t.Parallel()
-		needs(t, "python3")
+		installed.Need(t, "python3")
 		sim, here := simulator(t)
 		program := write(t, "pay.py", here(fences(t, "python")[0]))
 		run(t, ".", "python3", "-m", "py_compile", program)
@@ -135,7 +125,7 @@ func TestReadme(t *testing.T) {
 
 	t.Run("Curl", func(t *testing.T) {
 		t.Parallel()
-		needs(t, "curl")
+		installed.Need(t, "curl")
 		sim, here := simulator(t)
 		typed := 0
 		for line := range strings.Lines(strings.Join(fences(t, "sh"), "")) {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/notifier"
+	"example.com/payonce/proof/internal/installed"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/world"
 )
@@ -178,13 +179,13 @@ func byLibraryInGo(t *testing.T, requests []request) (results []bool) {
 
 func byLibraryInJavaScript(t *testing.T, requests []request) []bool {
 	t.Helper()
-	packages(t)
+	installed.Packages(t)
 	return ask(t, requests, ".", "node", "verify.mjs")
 }
 
 func byPageInTypeScript(t *testing.T, requests []request) []bool {
 	t.Helper()
-	packages(t)
+	installed.Packages(t)
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "verify.ts"), page(t, "typescript"))
 	write(t, filepath.Join(dir, "driver.ts"), read(t, "driver.ts"))
@@ -202,7 +203,7 @@ func byPageInTypeScript(t *testing.T, requests []request) []bool {
 func byPage(language, runtime, file, driver string, command ...string) func(*testing.T, []request) []bool {
 	return func(t *testing.T, requests []request) []bool {
 		t.Helper()
-		needs(t, runtime)
+		installed.Need(t, runtime)
 		dir := t.TempDir()
 		code := page(t, language)
 		if language == "go" { // The page has the function; the driver the imports.
@@ -238,32 +239,6 @@ func page(t *testing.T, language string) string {
 	require.True(t, found, "the page has no code in %s", language)
 	code, _, _ = strings.Cut(code, "\n```\n")
 	return code + "\n"
-}
-
-// packages has npm install what package-lock.json names, once.
-var packages = func() func(t *testing.T) {
-	var once sync.Once
-	var out []byte
-	var err error
-	return func(t *testing.T) {
-		t.Helper()
-		needs(t, "npm")
-		once.Do(func() {
-			out, err = exec.CommandContext(t.Context(), "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts").CombinedOutput()
-		})
-		require.NoError(t, err, string(out))
-	}
-}()
-
-// needs skips the test without a program, and fails it in CI, which installs each.
-func needs(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("skipped: %s is not installed", program)
-	}
 }
 
 func read(t *testing.T, path string) string {

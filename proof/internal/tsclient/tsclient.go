@@ -1,6 +1,4 @@
 // Package tsclient builds the client in TypeScript for tests that run it in a browser or in Node.
-//
-// Without Node and npm tests are skipped, with the reason; in CI (CI=true) they fail.
 package tsclient
 
 import (
@@ -10,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"example.com/payonce/proof/internal/installed"
 	"example.com/payonce/proof/internal/inventory"
 )
 
@@ -17,15 +16,7 @@ import (
 // the test's own, so packages that are tested at the same time do not disturb each other.
 func Build(tb testing.TB) string {
 	tb.Helper()
-	for _, program := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(program); err != nil {
-			const remedy = "the client in TypeScript needs Node 20 and npm; install the packages nodejs and npm"
-			if os.Getenv("CI") == "true" {
-				tb.Fatalf("%s: %v", remedy, err)
-			}
-			tb.Skipf("skipped: %s: %v", remedy, err)
-		}
-	}
+	installed.Need(tb, "node", "npm")
 	source := inventory.Path("client/ts")
 	install(tb, source)
 	built := tb.TempDir()
@@ -39,7 +30,7 @@ func Build(tb testing.TB) string {
 	return filepath.Join(built, "src")
 }
 
-// install gets the compiler, once, whoever else installs it at the same time.
+// install gets the compiler, once, also if other processes install it at the same time.
 func install(tb testing.TB, source string) {
 	tb.Helper()
 	file, err := os.Open(filepath.Join(source, "package-lock.json"))
