@@ -561,6 +561,66 @@ func TestRefusalOfOneClientDoesNotUndoAnother(t *testing.T) {
 	}
 }
 
+// TestRefusalWhileAnotherClientIsInFlight: a request that may yet be executed is not said to be refused.
+func TestRefusalWhileAnotherClientIsInFlight(t *testing.T) {
+	t.Parallel()
+	for name, resumes := range map[string]bool{"Do": false, "Resume": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := openFile(t, filepath.Join(t.TempDir(), "intents"))
+			held := func(response func(execute func() *http.Response) *http.Response) (s *server, arrived, release chan struct{}) {
+				arrived, release = make(chan struct{}), make(chan struct{})
+				return &server{faults: []fault{func(_ *http.Request, execute func() *http.Response) (*http.Response, error) {
+					close(arrived)
+					<-release
+					return response(execute), nil
+				}}}, arrived, release
+			}
+			refuses, refuseArrived, refuse := held(func(func() *http.Response) *http.Response {
+				return answer(401, problem(401, "unauthenticated"))
+			})
+			executes, executeArrived, execute := held(func(execute func() *http.Response) *http.Response { return execute() })
+
+			refused, done := make(chan error, 1), make(chan error, 1)
+			go func() {
+				_, err := newClient(t, refuses, j).Do(context.Background(), payment(0))
+				refused <- err
+			}()
+			<-refuseArrived
+			go func() {
+				c := newClient(t, executes, j)
+				if resumes {
+					outcomes, err := c.Resume(context.Background())
+					if len(outcomes) == 1 {
+						err = errors.Join(err, outcomes[0].Err)
+					}
+					done <- err
+					return
+				}
+				_, err := c.Do(context.Background(), payment(0))
+				done <- err
+			}()
+			<-executeArrived
+			close(refuse)
+			var unknown *UnknownError
+			if err := <-refused; !errors.As(err, &unknown) {
+				t.Errorf("the other client's request is in flight, and this one returned: %v", err)
+			}
+			changed := payment(0)
+			changed.Body = []byte(`{"another":"request"}`)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if _, err := newClient(t, &server{}, j).Do(ctx, changed); !errors.Is(err, ErrIntentChanged) {
+				t.Errorf("the intent can be begun with another request while one is in flight: %v", err)
+			}
+			close(execute)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestHeaders(t *testing.T) {
 	s := &server{faults: []fault{cutBefore}}
 	c := newClient(t, s, openFile(t, filepath.Join(t.TempDir(), "j")), func(o *Options) {
