@@ -434,3 +434,38 @@ func FuzzOpenFile(f *testing.F) {
 		}
 	})
 }
+
+// TestWhatHasEndedIsNotOverwritten: an operator has settled the intent while a request of it was in flight, and the
+// response comes after that.
+func TestWhatHasEndedIsNotOverwritten(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "intents")
+	f := openFile(t, path)
+	r := Record{Intent: "order 1", Key: "k", State: Sent, Request: Request{Intent: "order 1", Method: "POST", Path: "/v1/payments"}}
+	if _, err := f.Begin(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	settled := r
+	settled.State, settled.Response = Final, &Response{Status: 201, Body: []byte(`{"id":"pay_1"}`)}
+	if err := f.Note(t.Context(), settled); err != nil {
+		t.Fatal(err)
+	}
+	late := r
+	late.State = Refused
+	if err := f.Note(t.Context(), late); !errors.Is(err, errOthers) {
+		t.Errorf("a refusal after the end: %v", err)
+	}
+	for _, state := range []State{Sent, Broken, Final} {
+		late.State, late.Response = state, &Response{Status: 201, Body: []byte(`{"id":"pay_2"}`)}
+		if err := f.Note(t.Context(), late); err != nil {
+			t.Errorf("state %v after the end: %v", state, err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := openFile(t, path).Begin(t.Context(), r)
+	if err != nil || got == nil || got.State != Final || string(got.Response.Body) != `{"id":"pay_1"}` {
+		t.Fatalf("%+v, %v", got, err)
+	}
+}
