@@ -142,8 +142,7 @@ func TestKubernetesHasTheAlerts(t *testing.T) {
 	t.Parallel()
 	const file = kubernetes + "/prometheus-operator/rules.yaml"
 	var b strings.Builder
-	b.WriteString("# deploy/prometheus/rules.yml as the operator reads it. It is written by\n" +
-		"# go test -C proof ./deploy -run TestKubernetesHasTheAlerts -update\n" +
+	b.WriteString("# deploy/prometheus/rules.yml as the operator reads it, line for line.\n" +
 		"apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: payonce\nspec:\n")
 	for line := range strings.Lines(text(t, "../../deploy/prometheus/rules.yml")) {
 		if strings.TrimSpace(line) != "" {
