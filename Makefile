@@ -30,6 +30,9 @@ race: ## test the service under the race detector
 chaos: ## inject faults into a running system for a minute, then check every invariant (DURATION=10m SEED=7)
 	go run -C proof ./chaos
 
+versions: ## run the former version and this one side by side, under traffic
+	go run -C proof ./versions
+
 museum: ## run the designs that do not charge once, and count what each one does wrong
 	go run -C proof ./museum
 
@@ -68,4 +71,4 @@ ci: ## run everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run
 
 .PHONY: help test simulator client race lint generate verify up down ci
-.PHONY: run proof chaos mutants museum observe load bench # part: proof
+.PHONY: run proof chaos versions mutants museum observe load bench # part: proof

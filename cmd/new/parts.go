@@ -193,7 +193,8 @@ var parts = []part{
 		},
 		paths: []string{
 			"proof/", "stripesim/COVERAGE.md", "cmd/idemcheck/", "internal/idemcheck/", "docs/idemcheck.md", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
-			"tools/sbom.mod", "tools/sbom.sum", "tools/vuln.mod", "tools/vuln.sum",
+			"tools/sbom.mod", "tools/sbom.sum", "tools/release.mod", "tools/release.sum", ".goreleaser.yaml",
+			".github/workflows/release.yml", "docs/releases.md", "tools/vuln.mod", "tools/vuln.sum",
 			"deploy/doc.go", "deploy/files.go",
 			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.
 			"docs/adr/", "docs/checklist.md", "docs/glossary.md", "docs/guarantees.md", "docs/img/",

@@ -195,7 +195,7 @@ func toolCommand(t *testing.T, name string, args ...string) *exec.Cmd {
 
 // The modules in which the schemas are, and their checksums. Nothing of them is compiled.
 var schemaModules = map[string]string{
-	"k8s.io/kubernetes@v1.37.2": "h1:A2VDEiObzkYqFTKhSsn0ZEb0RlLEXpHWj93gi2HqEwE=",
+	"k8s.io/kubernetes@v1.37.2":                                  "h1:A2VDEiObzkYqFTKhSsn0ZEb0RlLEXpHWj93gi2HqEwE=",
 	"github.com/prometheus-operator/prometheus-operator@v0.85.0": "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
 }
 
@@ -241,8 +241,8 @@ func kubernetesSchemas(t *testing.T) string {
 	for _, resource := range []string{"servicemonitors", "prometheusrules"} {
 		var crd struct {
 			Spec struct {
-				Group string
-				Names struct{ Kind string }
+				Group    string
+				Names    struct{ Kind string }
 				Versions []struct {
 					Name   string
 					Schema struct {

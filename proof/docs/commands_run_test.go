@@ -14,7 +14,7 @@ import (
 	"example.com/payonce/proof/internal/inventory"
 )
 
-// Every command in every document is run in CI, in one of four ways, or is known not to be (atStripe):
+// Every command in every document is run in CI, in one of four ways, or is known not to be (atStripe, elsewhere):
 //
 //   - a step of .ci/run runs it, by day or by night, perhaps for less long (inStep);
 //   - a test runs the same program to the same end (inTest);
@@ -39,6 +39,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
+	"go run -C proof ./versions":                       {"versions", "go run -C proof ./versions -duration "},
 	"go test -C stripesim ./...":                       {"test", "go_test -C stripesim -count=1 ./...\n"},
 	"go test -C client ./...":                          {"test", "go_test -C client -count=1 ./...\n"},
 	"go test -C proof ./...": {"test",
@@ -179,6 +180,7 @@ var startsCI = []string{
 	"FUZZTIME=10m .ci/run fuzz",
 	"DURATION=30m .ci/run soak",
 	"STORED=1000000 .ci/run bench retention",
+	".ci/run release",
 	".ci/run migration",
 	".ci/run races",
 	".ci/run supply",
@@ -189,6 +191,20 @@ var atStripe = []string{
 	"stripe login",
 	"export STRIPE_WEBHOOK_SECRET=$(stripe listen --print-secret)",
 	"stripe listen --forward-to localhost:8080/v1/webhooks/stripe &",
+}
+
+// elsewhere is what needs a cluster of Kubernetes, or a release at GitHub. What kubectl applies is validated by
+// TestKubernetesIsValid.
+var elsewhere = []string{
+	"kubectl create namespace payonce",
+	"kubectl -n payonce create secret generic payonce --from-env-file=payonce.env",
+	"kubectl -n payonce create secret generic payonce-owner --from-env-file=owner.env",
+	"kubectl apply -k deploy/kubernetes/example",
+	"kubectl -n payonce rollout status deployment payonce-api --timeout=10m",
+	"kubectl -n payonce exec deployment/payonce-api -- api doctor",
+	"gh attestation verify payonce_0.1.0_linux_amd64.tar.gz --repo OWNER/payonce",
+	"gh attestation verify oci://ghcr.io/OWNER/payonce:0.1.0 --repo OWNER/payonce",
+	"sha256sum --check --ignore-missing checksums.txt",
 }
 
 func TestEveryCommandIsRun(t *testing.T) {
@@ -218,6 +234,9 @@ func TestEveryCommandIsRun(t *testing.T) {
 	}
 	for _, command := range atStripe {
 		enter(command, "atStripe")
+	}
+	for _, command := range elsewhere {
+		enter(command, "elsewhere")
 	}
 	for _, typed := range session {
 		enter(typed.command, "session")

@@ -45,7 +45,7 @@ var (
 	common     = map[string]bool{
 		"cat": true, "cd": true, "chmod": true, "cp": true, "createdb": true, "curl": true, "cut": true, "date": true,
 		"dropdb": true, "echo": true, "export": true, "find": true,
-		"git": true, "gofmt": true, "grep": true, "head": true, "jq": true, "k6": true, "ls": true, "mv": true,
+		"gh": true, "git": true, "gofmt": true, "grep": true, "head": true, "jq": true, "k6": true, "kubectl": true, "ls": true, "mv": true,
 		"pg_dump": true, "pg_restore": true, "printf": true, "promtool": true, "psql": true,
 		"rm": true, "sed": true, "sha256sum": true, "sort": true, "stripe": true, "tail": true, "uniq": true, "xargs": true, "for": true, "do": true, "done": true,
 		"if": true, "fi": true, "until": true, "sleep": true,

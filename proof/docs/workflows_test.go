@@ -3,6 +3,7 @@ package docs_test
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ type workflow struct {
 
 var (
 	stepDefined = regexp.MustCompile(`(?m)^step_(\w+)\(\)`)
-	listed      = regexp.MustCompile(`(?m)^(steps|nightly)\+?=\(([^)]*)\)`)
+	listed      = regexp.MustCompile(`(?m)^(steps|nightly|tagged)\+?=\(([^)]*)\)`)
 )
 
 // TestWorkflows holds the workflows to .ci/run: they run its steps and nothing
@@ -49,7 +50,7 @@ func TestWorkflows(t *testing.T) {
 		lists[m[1]] = append(lists[m[1]], strings.Fields(m[2])...)
 	}
 	inLists := map[string]bool{}
-	for _, step := range append(lists["steps"], lists["nightly"]...) {
+	for _, step := range slices.Concat(lists["steps"], lists["nightly"], lists["tagged"]) {
 		require.True(t, defined[step], "%s is listed, and there is no step of that name", step)
 		inLists[step] = true
 	}
@@ -106,5 +107,8 @@ func TestWorkflows(t *testing.T) {
 	}
 	for _, step := range lists["nightly"] {
 		require.True(t, ran["nightly.yml"][step], "nobody runs %s at night", step)
+	}
+	for _, step := range lists["tagged"] {
+		require.True(t, ran["release.yml"][step], "a tag does not run %s", step)
 	}
 }

@@ -29,6 +29,11 @@ func Build(ctx context.Context, program string) error {
 	if err != nil {
 		return err
 	}
+	return BuildAt(ctx, root, program)
+}
+
+// BuildAt is Build of another checkout, at root.
+func BuildAt(ctx context.Context, root, program string) error {
 	return build(ctx, root, program, "-tags", "faults", "./cmd/api")
 }
 

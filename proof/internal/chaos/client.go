@@ -78,6 +78,7 @@ func (t *traffic) do(ctx context.Context, n *node, method, path, apiKey, body st
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
+	defer func() { t.served(method+" "+path, a, err) }()
 	res, err := t.http.Do(r)
 	if err != nil {
 		return a, err
@@ -222,5 +223,14 @@ func (t *traffic) lost() {
 	defer t.mu.Unlock()
 	if t.calm {
 		t.unsure++
+	}
+}
+
+// served counts a request, and one that failed while none may.
+func (t *traffic) served(what string, a answer, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.requested++; t.strict && (err != nil || a.status >= 500) {
+		t.failed = append(t.failed, fmt.Sprintf("%s: %d %s %v", what, a.status, a.object.Code, err))
 	}
 }

@@ -52,11 +52,7 @@ type hand struct {
 
 // run injects faults until ctx ends, and then undoes them all.
 func (n *nemesis) run(ctx context.Context) error {
-	n.atStripe()
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	for i, h := range []hand{
+	return n.runHands(ctx, []hand{
 		{900 * time.Millisecond, 1500 * time.Millisecond, n.kill},
 		{200 * time.Millisecond, 900 * time.Millisecond, n.freeze},
 		{5 * time.Second, 9 * time.Second, n.ask},
@@ -67,7 +63,15 @@ func (n *nemesis) run(ctx context.Context) error {
 		{20 * time.Millisecond, 200 * time.Millisecond, n.hitCommit},
 		{200 * time.Millisecond, 600 * time.Millisecond, n.hitBatch},
 		{300 * time.Millisecond, 900 * time.Millisecond, n.hitWebhook},
-	} {
+	})
+}
+
+func (n *nemesis) runHands(ctx context.Context, hands []hand) error {
+	n.atStripe()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for i, h := range hands {
 		all.Go(func() {
 			err := h.run(ctx, rand.New(rand.NewPCG(n.seed, uint64(i)+100)))
 			mu.Lock()

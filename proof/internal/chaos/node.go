@@ -25,6 +25,7 @@ type node struct {
 	wire   *pgproxy.Proxy // behind the cable to PostgreSQL: it reads what passes
 
 	child   process.Child
+	program string // of its next process
 	ending  context.CancelFunc
 	stopped chan struct{}
 
@@ -37,6 +38,7 @@ type node struct {
 // life is one process of a node, from its first word to its end.
 type life struct {
 	session string // how the database knows it
+	program string // what it ran
 	ended   time.Time
 	how     string // what we did to end it; empty: it lives, or ended by itself
 }
@@ -70,11 +72,14 @@ func (n *node) live(ctx context.Context) {
 	dsn.RawQuery = query.Encode()
 	starting, cancel := context.WithTimeout(ctx, process.ReadyWithin)
 	defer cancel()
+	n.mu.Lock()
+	n.child.Program = n.program
+	n.mu.Unlock()
 	if _, err := n.child.Start(starting, "DATABASE_URL="+dsn.String()); err != nil {
 		return
 	}
 	n.mu.Lock()
-	n.up, n.lives = true, append(n.lives, life{session: session})
+	n.up, n.lives = true, append(n.lives, life{session: session, program: n.child.Program})
 	n.mu.Unlock()
 	select {
 	case <-n.child.Exited():

@@ -20,6 +20,7 @@ type Config struct {
 	Clients   int
 	Tenants   int
 	Program   string   // the service, as Build made it; empty: build it
+	Former    string   // an older version of it, as BuildAt made it; for RunVersions
 	People    []string // who moves money at Stripe without the service, of AllPeople
 
 	Prometheus bool // a real one watches, with our rules; there has to be one on this machine

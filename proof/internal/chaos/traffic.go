@@ -31,6 +31,11 @@ type traffic struct {
 	stuck  []string
 	slow   []float64 // how long each took, in milliseconds
 	unsure int       // requests without an answer
+
+	// While no process is broken, no request may fail (RunVersions).
+	strict    bool
+	requested int
+	failed    []string
 }
 
 // ack names a key of a tenant.

@@ -16,6 +16,8 @@ CREATE TABLE witness_claims (tenant_id text, key text, token bigint, holder text
 	at timestamptz DEFAULT clock_timestamp());
 CREATE TABLE witness_writes (tenant_id text, key text, token bigint, writer text, point text, gave_back boolean,
 	at timestamptz DEFAULT clock_timestamp());
+ALTER TABLE witness_claims OWNER TO payonce_owner; -- who migrates again
+ALTER TABLE witness_writes OWNER TO payonce_owner;
 CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
 	IF TG_OP = 'INSERT' OR NEW.lease_token > OLD.lease_token THEN

@@ -41,22 +41,26 @@ const (
 
 // world is the system under test and everything around it.
 type world struct {
-	dir      string
-	program  string // the API
-	group    *process.Group
-	log      *process.Log
-	keepLog  bool
-	pg       *devpg.Server
-	roles    devpg.Roles
-	pool     *postgres.Pool // the harness's own, for the checks
-	sim      *stripesim.Sim
-	stripe   *httptest.Server
-	replays  atomic.Int64 // answers that Stripe gave a second time
-	events   *events
-	network  *network
-	nodes    []*node
-	tenants  []tenant
-	notified *httptest.Server // the first tenant's, for its webhooks
+	dir     string
+	program string // the API
+	group   *process.Group
+	log     *process.Log
+	keepLog bool
+	pg      *devpg.Server
+	roles   devpg.Roles
+	pool    *postgres.Pool // the harness's own, for the checks
+	sim     *stripesim.Sim
+	stripe  *httptest.Server
+	replays atomic.Int64 // answers that Stripe gave a second time
+	events  *events
+	network *network
+	nodes   []*node
+	clocks  []time.Duration // of the nodes, over and over
+	former  string          // the program of the former version, if there is one
+
+	drainDelay time.Duration
+	tenants    []tenant
+	notified   *httptest.Server // the first tenant's, for its webhooks
 
 	prometheus *prometheus.Prometheus // nil: the run is not watched
 }
@@ -67,7 +71,10 @@ type tenant struct {
 }
 
 func start(ctx context.Context, c Config) (w *world, err error) {
-	w = &world{network: newNetwork()}
+	w = &world{network: newNetwork(), clocks: clocks}
+	if c.Former != "" {
+		w.clocks, w.drainDelay = clocks[:1], time.Second
+	}
 	defer func() {
 		if err != nil {
 			w.stop()
@@ -82,7 +89,10 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 	if w.log, err = process.NewLog("payonce-chaos-*.log"); err != nil {
 		return w, err
 	}
-	if w.program = c.Program; w.program == "" {
+	if w.program = c.Program; c.Former != "" {
+		w.program, w.former = c.Former, c.Former
+	}
+	if w.program == "" {
 		w.program = filepath.Join(w.dir, "api")
 		c.Log("building the API with a clock that can be wrong (a minute or two, the first time)")
 		if err := Build(ctx, w.program); err != nil {
@@ -146,11 +156,24 @@ func (w *world) startDatabase(ctx context.Context, c Config) (err error) {
 	if w.pool, err = postgres.Open(ctx, w.pg.URL, postgres.Options{Name: "chaos", MaxConn: 4}); err != nil {
 		return err
 	}
-	if w.roles, err = devpg.Migrate(ctx, w.pg.URL); err != nil {
+	if w.roles, err = devpg.MakeRoles(ctx, w.pg.URL); err != nil {
+		return err
+	}
+	if err := w.migrate(ctx); err != nil {
 		return err
 	}
 	_, err = w.pool.Raw().Exec(ctx, witnesses)
 	return err
+}
+
+// migrate has the service's program migrate, as the owner of the tables.
+func (w *world) migrate(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, w.program, "migrate")
+	cmd.Env = []string{"DATABASE_URL=" + w.roles.Owner}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("api migrate: %w: %s", err, out)
+	}
+	return nil
 }
 
 // startStripe runs the simulator here, where no kill reaches it.
@@ -183,7 +206,7 @@ func (w *world) startStripe(c Config) (err error) {
 var clocks = []time.Duration{0, -time.Hour, time.Hour, 0}
 
 func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
-	n = &node{name: fmt.Sprintf("api-%d", i+1), offset: clocks[i%len(clocks)]}
+	n = &node{name: fmt.Sprintf("api-%d", i+1), offset: w.clocks[i%len(w.clocks)]}
 	for _, addr := range []*string{&n.addr, &n.admin} {
 		free, err := port.Loopback(ctx)
 		if err != nil {
@@ -206,14 +229,15 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 		n.links = append(n.links, l)
 	}
 	n.dsn.Host = n.link(toPostgres).addr()
-	n.child = process.Child{Name: n.name, Program: w.program, Args: []string{"serve"}, Group: w.group, Log: w.log,
+	n.program = w.program
+	n.child = process.Child{Name: n.name, Args: []string{"serve"}, Group: w.group, Log: w.log,
 		Env: []string{
 			"TMPDIR=" + w.dir, ClockOffset + "=" + n.offset.String(), "HTTP_ADDR=" + n.addr, "ADMIN_ADDR=" + n.admin,
 			"STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=http://" + n.link(toStripe).addr(),
 			"STRIPE_WEBHOOK_SECRET=" + webhookSecret, "DATA_KEY=" + dataKey,
 			"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(),
 			"ACTION_TIMEOUT=" + actionTimeout.String(),
-			"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "NOTIFY_PRIVATE_ADDRESSES=true",
+			"DRAIN_DELAY=" + w.drainDelay.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "NOTIFY_PRIVATE_ADDRESSES=true",
 			"BROKER_URL=nats://" + n.link(toBroker).addr(),
 		}}
 	return n, nil
