@@ -15,6 +15,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/postgres"
@@ -190,19 +191,30 @@ func TestFingerprint(t *testing.T) {
 	const newOrder = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
 
 	t.Run("IsTheSameInEveryRelease", func(t *testing.T) {
-		for path, want := range map[string][2]string{
-			"/v1/orders": {newOrder,
-				"f303411b9fb5ac354d065afec2db1bbb4976946120dea4fea590ce18b1f9da7b"},
-			"/v1/orders/" + order + "/cancel": {"",
-				"7616a14650ce36416b4e56d40e0e3721e47496603e990ae35932b7521160078d"},
-			"/v1/payments": {`{"order_id":"` + order + `","payment_method":"pm_card_visa"}`,
-				"52ca568b8548d75dded6251d2e266ce5a2151809ef98b292d300935beb022c8b"},
-			"/v1/payments/" + payment + "/cancel": {"",
-				"6b33360d9f10fea2cd1388c3cc94892140bf45c0a3ec559c111012f36a41de29"},
-			"/v1/payments/" + payment + "/refunds": {`{"amount":5}`,
+		const pays = `{"order_id":"` + order + `","payment_method":"pm_card_visa"`
+		const paid = "52ca568b8548d75dded6251d2e266ce5a2151809ef98b292d300935beb022c8b"
+		for _, want := range []struct{ path, body, fingerprint string }{
+			{"/v1/orders", newOrder, "f303411b9fb5ac354d065afec2db1bbb4976946120dea4fea590ce18b1f9da7b"},
+			{"/v1/orders/" + order + "/cancel", "", "7616a14650ce36416b4e56d40e0e3721e47496603e990ae35932b7521160078d"},
+			{"/v1/payments", pays + "}", paid},
+			{"/v1/payments", pays + `,"capture":"automatic"}`, paid},
+			{"/v1/payments", pays + `,"capture":"manual"}`,
+				"01963b02da7a4d62061a0d6019ae6327abdf9f12e4b1b3c8207bc63c8b557caf"},
+			{"/v1/payments/" + payment + "/capture", `{"amount":5}`,
+				"412e04440c2671274eb6faa322fd67f5956983e6ebd483f904518f37381f5672"},
+			{"/v1/payments/" + payment + "/cancel", "", "6b33360d9f10fea2cd1388c3cc94892140bf45c0a3ec559c111012f36a41de29"},
+			{"/v1/payments/" + payment + "/refunds", `{"amount":5}`,
 				"2540135edb6a4c15f1e5fcca66fc6fad728b8d26f6296a68d1d329c3ca3df889"},
+			// part: checkouts {
+			{"/v1/checkouts", `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"payment_method":"pm_card_visa"}`,
+				"7672b2be3a159492ada9ea2283b5c1a9d0ac69b750bc0db3c9ed791a5177d9b2"},
+			// part: checkouts }
+			// part: webhooks {
+			{"/v1/webhook-endpoints", `{"url":"https://shop.example/events","events":["order.paid"]}`,
+				"ce51108ab820fc5dc1617fb86c98229b5f0003507f158d7837f8d6d20736e4db"},
+			// part: webhooks }
 		} {
-			require.Equal(t, want[1], of(path, want[0]), path)
+			assert.Equal(t, want.fingerprint, of(want.path, want.body), want.path)
 		}
 	})
 

@@ -39,7 +39,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
-	"go run -C proof ./versions":                       {"versions", "go run -C proof ./versions -duration "},
+	"make versions":                                    {"versions", "go run -C proof ./versions -duration "},
 	"go test -C stripesim ./...":                       {"test", "go_test -C stripesim -count=1 ./...\n"},
 	"go test -C client ./...":                          {"test", "go_test -C client -count=1 ./...\n"},
 	"go test -C proof ./...": {"test",
