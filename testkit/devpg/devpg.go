@@ -15,10 +15,6 @@ const (
 	oldest = 15 // NULLS NOT DISTINCT, MERGE and CREATE DATABASE … STRATEGY begin here
 	newest = 18 // what this project is tested against, no further
 
-	engineAnswers = 2 * time.Second  // a Docker engine that needs longer is in no state to start a database
-	pullWithin    = 60 * time.Second // past this a local installation is the better choice
-	pullQuiet     = 15 * time.Second // a registry that sends nothing for so long is not there
-
 	startWithin    = 60 * time.Second // crash recovery of a durable cluster included
 	stopWithin     = 10 * time.Second // a fast stop waits for a checkpoint; then we stop being polite
 	portAttempts   = 3                // another process may take the port between our choice and the bind

