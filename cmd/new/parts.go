@@ -57,6 +57,8 @@ var parts = []part{
 			"internal/broker/consume.go", "internal/broker/consume_test.go", "internal/broker/jetstream_consume.go",
 			"internal/broker/contract_test.go", "internal/broker/ack_wait_test.go", "internal/broker/nats_conf_test.go",
 			"internal/broker/examine_each_test.go",
+			"testkit/brokertest/exceptions.go", "testkit/brokertest/reader.go", "testkit/brokertest/rules.go",
+			"testkit/brokertest/suite.go",
 			"cmd/api/consume.go", "db/queries/inbox_consumers.sql", "internal/postgres/queries_consumers_test.go",
 			"cmd/api/secrets_test.go",
 		},

@@ -19,7 +19,7 @@ var retryPause = 500 * time.Millisecond
 
 // Handler applies a message; subscriber.Subscriber.Handle is one. After nil the message is acknowledged. After an error it is
 // delivered again, and no later message of its aggregate before it.
-type Handler func(ctx context.Context, m inbox.Message) error
+type Handler = func(ctx context.Context, m inbox.Message) error
 
 // Consumer is the half of a Broker that delivers.
 type Consumer interface {

@@ -29,16 +29,16 @@ func TestEmbedded(t *testing.T) {
 			}
 			return nil
 		})
-		first.await(t, 1)
-		first.stop()
+		first.Await(t, 1)
+		first.Stop()
 		require.NoError(t, b.Close())
 
 		b = open(t, url)
 		publish(t, b, envelope("ord_1", 1)) // the dedupe window survives as well
 		publish(t, b, envelope("ord_1", 2))
 		second := read(t, b, "ledger", nil)
-		second.await(t, 2)
-		require.Equal(t, map[string]int{"ord_2-1": 1, "ord_1-2": 1}, second.distinct())
+		second.Await(t, 2)
+		require.Equal(t, map[string]int{"ord_2-1": 1, "ord_1-2": 1}, second.Distinct())
 	})
 	// part: consumers }
 
@@ -61,7 +61,7 @@ func TestEmbedded(t *testing.T) {
 			func() bool { return other.Publish(t.Context(), []outbox.Envelope{envelope("ord_1", 1)})[0] == nil },
 			30*time.Second, 20*time.Millisecond,
 		)
-		read(t, b, "ledger", nil).await(t, 1) // part: consumers
+		read(t, b, "ledger", nil).Await(t, 1) // part: consumers
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/testkit/brokertest" // part: consumers
 	"example.com/payonce/testkit/tcplink"
 )
 
@@ -538,9 +539,9 @@ func TestUnconfirmedBatches(t *testing.T) {
 		require.Equal(t, 4, total(t, js))
 		insist(t, late, batchOf(20)...)
 		require.Equal(t, 23, total(t, js))
-		r := read(t, other, "ledger", nil) // part: consumers
-		r.await(t, 23)                     // part: consumers
-		requireOrder(t, r.messages())      // part: consumers
+		r := read(t, other, "ledger", nil)       // part: consumers
+		r.Await(t, 23)                           // part: consumers
+		brokertest.RequireOrder(t, r.Messages()) // part: consumers
 	})
 
 	t.Run("AreKnownAfterARestartOfTheServer", func(t *testing.T) {

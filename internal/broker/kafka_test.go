@@ -59,7 +59,7 @@ func (p *kafkaPlace) stop() { p.cluster.Close() }
 
 func (p *kafkaPlace) url() string { return fmt.Sprintf("kafka://127.0.0.1:%d/payonce.events", p.port) }
 
-func (p *kafkaPlace) raw(t *testing.T, body string) {
+func (p *kafkaPlace) raw(t testing.TB, body string) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", p.port)))
 	require.NoError(t, err)
 	defer client.Close()

@@ -1,9 +1,6 @@
 package broker
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -13,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"example.com/payonce/internal/outbox"
+	"example.com/payonce/testkit/brokertest"
 )
 
 func TestMain(m *testing.M) {
@@ -40,25 +37,4 @@ func open(t testing.TB, url string) Broker {
 	return b
 }
 
-// written is when all events were: an event that is sent again has the same bytes.
-var written = time.Now().UTC().Truncate(time.Microsecond)
-
-func envelope(aggregate string, version int64) outbox.Envelope {
-	return outbox.Envelope{
-		ID: outbox.EventID(aggregate, version), Type: "order.created", Subject: aggregate, TenantID: "tnt_a",
-		Version:     version,
-		Time:        written,
-		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-		Data:        json.RawMessage(fmt.Sprintf(`{"id":%q,"note":"äöü 日本 \u2028"}`, aggregate)),
-	}
-}
-
-// publish insists: the broker is there.
-func publish(t testing.TB, b Broker, events ...outbox.Envelope) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for i, err := range b.Publish(ctx, events) {
-		require.NoError(t, err, events[i].ID)
-	}
-}
+var envelope, publish = brokertest.Event, brokertest.Publish

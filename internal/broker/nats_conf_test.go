@@ -25,7 +25,7 @@ func TestNATSConfiguration(t *testing.T) {
 	events := batchOf(3)
 	publish(t, b, events...)
 	publish(t, b, events...) // a repetition, which reads what is stored
-	read(t, b, "ledger", nil).await(t, 3)
+	read(t, b, "ledger", nil).Await(t, 3)
 
 	refused := make(chan string, 100) // subjects
 	client := func(user, password string) (*nats.Conn, error) {

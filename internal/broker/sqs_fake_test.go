@@ -66,7 +66,7 @@ func (p *sqsPlace) start(t testing.TB) {
 
 func (p *sqsPlace) stop() { _ = p.server.Close() }
 
-func (p *sqsPlace) raw(_ *testing.T, body string) {
+func (p *sqsPlace) raw(_ testing.TB, body string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range []string{"ledger", "notifier"} {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/testkit/brokertest" // part: consumers
 )
 
 // TestZombieRelay: a relay that stood still past its lease sends what another has
@@ -48,9 +49,9 @@ func TestZombieRelay(t *testing.T) {
 
 	// part: consumers {
 	r := read(t, alive, "ledger", nil)
-	r.await(t, 4)
-	requireOrder(t, r.messages())
-	require.Greater(t, r.distinct()[outbox.EventID("ord_1", 1)], 1, "the repetition has the id of the event")
+	r.Await(t, 4)
+	brokertest.RequireOrder(t, r.Messages())
+	require.Greater(t, r.Distinct()[outbox.EventID("ord_1", 1)], 1, "the repetition has the id of the event")
 	// part: consumers }
 }
 

@@ -1,0 +1,37 @@
+package brokertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/outbox"
+)
+
+// written is when all events were: an event that is sent again has the same bytes.
+var written = time.Now().UTC().Truncate(time.Microsecond)
+
+// Event is an event of an aggregate, the same whenever it is asked for.
+func Event(aggregate string, version int64) outbox.Envelope {
+	return outbox.Envelope{
+		ID: outbox.EventID(aggregate, version), Type: "order.created", Subject: aggregate, TenantID: "tnt_a",
+		Version:     version,
+		Time:        written,
+		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		Data:        json.RawMessage(fmt.Sprintf(`{"id":%q,"note":"äöü 日本 \u2028"}`, aggregate)),
+	}
+}
+
+// Publish fails the test unless every event was accepted.
+func Publish(t testing.TB, p outbox.Publisher, events ...outbox.Envelope) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i, err := range p.Publish(ctx, events) {
+		require.NoError(t, err, events[i].ID)
+	}
+}
