@@ -21,8 +21,9 @@ type scheme struct {
 var schemes = []scheme{
 	embeddedScheme,
 	natsScheme,
-	kafkaScheme, // part: kafka
-	sqsScheme,   // part: sqs
+	kafkaScheme,  // part: kafka
+	sqsScheme,    // part: sqs
+	rabbitScheme, // part: rabbitmq
 }
 
 func schemeOf(brokerURL string) (scheme, error) {

@@ -213,7 +213,7 @@ func stopsWithItsContext(t *testing.T, s Suite) {
 }
 
 func reconnects(t *testing.T, s Suite) {
-	at := s.Place(t)
+	at := s.Lasts(t)
 	at.Stop()
 	b := s.Open(t, at.URL)
 	r := read(t, at, b, "ledger", nil)
@@ -230,7 +230,7 @@ func reconnects(t *testing.T, s Suite) {
 }
 
 func givesUp(t *testing.T, s Suite) {
-	at := s.Place(t)
+	at := s.Lasts(t)
 	b := s.Open(t, at.URL)
 	Publish(t, b, Event("ord_1", 1))
 	thaw := at.Freeze(t)
@@ -249,7 +249,7 @@ func givesUp(t *testing.T, s Suite) {
 // killed; then every event that was acknowledged must be there.
 func survivesKills(t *testing.T, s Suite) {
 	const aggregates, versions, kills = 20, 40, 2
-	at := s.Place(t)
+	at := s.Lasts(t)
 	b := s.Open(t, at.URL)
 	var mu sync.Mutex
 	var acknowledged []string

@@ -36,6 +36,7 @@ type Place struct {
 type Suite struct {
 	Server string // in Exceptions
 	Place  func(testing.TB) Place
+	Lasts  func(testing.TB) Place                // one that outlives a kill at once, for the rules that stop it. nil: Place
 	Open   func(t testing.TB, url string) Broker // closed when the test has ended
 
 	Deduplicates bool // a repetition is not delivered
@@ -48,6 +49,9 @@ type Suite struct {
 func (s Suite) Run(t *testing.T) {
 	if s.Failures == 0 {
 		s.Failures = 7
+	}
+	if s.Lasts == nil {
+		s.Lasts = s.Place
 	}
 	excepted := Exceptions[s.Server]
 	known := map[string]bool{}

@@ -1,0 +1,40 @@
+package broker_test
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/broker"
+	"example.com/payonce/testkit/brokertest"
+	"example.com/payonce/testkit/process"
+	"example.com/payonce/testkit/world"
+)
+
+func TestMain(m *testing.M) {
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+		if err := os.Setenv(name, "only-for-tests"); err != nil {
+			panic(err)
+		}
+	}
+	world.Main(m)
+}
+
+// stage is a folder and a group of processes that end with the test.
+func stage(t testing.TB) *process.Stage {
+	t.Helper()
+	s, err := process.NewStage("payonce-broker")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Strike(t.Failed())) })
+	return s
+}
+
+func open(t testing.TB, url string) brokertest.Broker {
+	t.Helper()
+	b, err := broker.Open(t.Context(), url, broker.Options{Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}

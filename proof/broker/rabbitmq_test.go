@@ -1,0 +1,147 @@
+package broker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/proof/internal/installed"
+	"example.com/payonce/testkit/brokertest"
+	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/process"
+)
+
+// rabbitProgram is Debian's. The one in the path wants to be root or the user rabbitmq; this one is what it calls.
+const rabbitProgram = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+
+// rabbitmq is a node of Debian's RabbitMQ, in a folder and on ports of its own, with an epmd of its own.
+type rabbitmq struct {
+	process.Child
+	addr   string
+	names  string       // the file that says which queue has which log
+	places atomic.Int32 // an exchange each
+}
+
+func newRabbitMQ(t testing.TB) *rabbitmq {
+	t.Helper()
+	installed.Need(t, rabbitProgram, "epmd")
+	s := stage(t)
+	var ports [3]uint16
+	for i := range ports {
+		addr, err := port.Loopback(t.Context())
+		require.NoError(t, err)
+		ports[i] = addr.Port()
+	}
+	r := &rabbitmq{
+		addr:  fmt.Sprintf("127.0.0.1:%d", ports[0]),
+		names: s.Dir + "/db/payonce@localhost/quorum/payonce@localhost/names.dets",
+	}
+	files := map[string]string{
+		"rabbitmq.conf": "listeners.tcp.1 = " + r.addr + "\n" +
+			"log.file = false\nlog.console = true\nlog.console.formatter = json\n" +
+			"max_message_size = 2097152\n",
+		"enabled_plugins": "[].\n",
+		".erlang.cookie":  "only-for-tests",
+	}
+	for name, text := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(s.Dir, name), []byte(text), 0o400))
+	}
+	env := []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + s.Dir, "LANG=C.UTF-8",
+		"ERL_EPMD_ADDRESS=127.0.0.1", fmt.Sprintf("ERL_EPMD_PORT=%d", ports[1]),
+		"RABBITMQ_NODENAME=payonce@localhost", fmt.Sprintf("RABBITMQ_DIST_PORT=%d", ports[2]),
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
+		"RABBITMQ_MNESIA_BASE=" + s.Dir + "/db", "RABBITMQ_LOG_BASE=" + s.Dir + "/log",
+		"RABBITMQ_CONFIG_FILE=" + s.Dir + "/rabbitmq", "RABBITMQ_CONF_ENV_FILE=" + s.Dir + "/none",
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + s.Dir + "/enabled_plugins",
+		"RUNNING_UNDER_SYSTEMD=1", // so that the script becomes the server, and what is killed is the server
+	}
+	// The server would start a daemon, which stays.
+	epmd := process.Child{
+		Name: "epmd", Program: "/bin/sh", Group: s.Group, Log: s.Log, Env: env,
+		Args: []string{"-c", `echo '{"msg":"serving"}' >&2; exec epmd -port $ERL_EPMD_PORT`},
+	}
+	_, err := epmd.Start(t.Context())
+	require.NoError(t, err)
+	s.Later(epmd.Kill)
+	r.Child = process.Child{
+		Name: "rabbitmq", Program: "/bin/sh", Group: s.Group, Log: s.Log, Env: env,
+		Args: []string{"-c", "exec " + rabbitProgram + " >&2"}, Says: "Server startup complete; 0 plugins started.",
+	}
+	r.start(t)
+	s.Later(r.Kill)
+	return r
+}
+
+func (r *rabbitmq) start(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), process.ReadyWithin)
+	defer cancel()
+	_, err := r.Start(ctx)
+	require.NoError(t, err)
+}
+
+// place is an exchange with its queues.
+func (r *rabbitmq) place(t testing.TB) brokertest.Place {
+	exchange := fmt.Sprintf("payonce.%d", r.places.Add(1))
+	kill := func() { require.NoError(t, r.Kill()) }
+	return brokertest.Place{
+		URL:  fmt.Sprintf("amqp://guest:guest@%s/?consumers=ledger,notifier&exchange=%s", r.addr, exchange),
+		Stop: kill, Kill: kill, Start: r.start,
+		Raw: func(t testing.TB, body string) {
+			ch := r.channel(t)
+			require.NoError(t, ch.Confirm(false))
+			confirm, err := ch.PublishWithDeferredConfirm(exchange, "a.stranger", true, false, amqp.Publishing{Body: []byte(body)})
+			require.NoError(t, err)
+			require.True(t, confirm.Wait())
+		},
+		Freeze: func(t testing.TB) func() {
+			require.NoError(t, r.Pause())
+			return func() { require.NoError(t, r.Resume()) }
+		},
+	}
+}
+
+// lasting is a place whose queues outlive a kill. The server writes the name of a new queue's log to its disk after up to
+// three seconds, whatever was confirmed meanwhile: a queue that was made just before the server was killed is empty.
+func (r *rabbitmq) lasting(t testing.TB) brokertest.Place {
+	at := r.place(t)
+	u, err := url.Parse(at.URL)
+	require.NoError(t, err)
+	exchange := u.Query().Get("exchange")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Second, cancel)
+	require.NoError(t, open(t, at.URL).Consume(ctx, "ledger", nil)) // makes the queues
+	require.Eventually(t, func() bool {
+		names, err := os.ReadFile(r.names)
+		return err == nil && bytes.Contains(names, []byte(exchange+".ledger")) && bytes.Contains(names, []byte(exchange+".notifier"))
+	}, 30*time.Second, 50*time.Millisecond, "the names of the queues are not written")
+	return at
+}
+
+func (r *rabbitmq) channel(t testing.TB) *amqp.Channel {
+	t.Helper()
+	conn, err := amqp.Dial("amqp://guest:guest@" + r.addr + "/")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
+	ch, err := conn.Channel()
+	require.NoError(t, err)
+	return ch
+}
+
+func TestRabbitMQ(t *testing.T) {
+	t.Parallel()
+	r := newRabbitMQ(t)
+	brokertest.Suite{
+		Server: "RabbitMQ", Place: r.place, Lasts: r.lasting, Open: open, Shared: true, TooLarge: 3 << 20, Failures: 2,
+	}.Run(t)
+}
