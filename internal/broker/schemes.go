@@ -21,9 +21,10 @@ type scheme struct {
 var schemes = []scheme{
 	embeddedScheme,
 	natsScheme,
-	kafkaScheme,  // part: kafka
-	sqsScheme,    // part: sqs
-	rabbitScheme, // part: rabbitmq
+	kafkaScheme,   // part: kafka
+	sqsScheme,     // part: sqs
+	rabbitScheme,  // part: rabbitmq
+	kinesisScheme, // part: kinesis
 }
 
 func schemeOf(brokerURL string) (scheme, error) {

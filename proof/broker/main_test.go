@@ -1,8 +1,10 @@
 package broker_test
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,4 +39,12 @@ func open(t testing.TB, url string) brokertest.Broker {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b
+}
+
+// kills is how often a server is killed while it is published to: once, and in the night BROKER_KILLS times.
+func kills(t testing.TB) int {
+	t.Helper()
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("BROKER_KILLS"), "1"))
+	require.NoError(t, err)
+	return n
 }

@@ -93,10 +93,9 @@ func (r *rabbitmq) start(t testing.TB) {
 // place is an exchange with its queues.
 func (r *rabbitmq) place(t testing.TB) brokertest.Place {
 	exchange := fmt.Sprintf("payonce.%d", r.places.Add(1))
-	kill := func() { require.NoError(t, r.Kill()) }
 	return brokertest.Place{
 		URL:  fmt.Sprintf("amqp://guest:guest@%s/?consumers=ledger,notifier&exchange=%s", r.addr, exchange),
-		Stop: kill, Kill: kill, Start: r.start,
+		Stop: func() { require.NoError(t, r.Stop()) }, Kill: func() { require.NoError(t, r.Kill()) }, Start: r.start,
 		Raw: func(t testing.TB, body string) {
 			ch := r.channel(t)
 			require.NoError(t, ch.Confirm(false))
@@ -143,5 +142,6 @@ func TestRabbitMQ(t *testing.T) {
 	r := newRabbitMQ(t)
 	brokertest.Suite{
 		Server: "RabbitMQ", Place: r.place, Lasts: r.lasting, Open: open, Shared: true, TooLarge: 3 << 20, Failures: 2,
+		Kills: kills(t),
 	}.Run(t)
 }

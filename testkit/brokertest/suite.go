@@ -42,6 +42,7 @@ type Suite struct {
 	Deduplicates bool // a repetition is not delivered
 	TooLarge     int  // bytes of a message that it rejects
 	Failures     int  // of a handler, one after the other. Default 7; fewer where each is followed by a second
+	Kills        int  // of the server, while it is published to. Default 2
 	Shared       bool // places share a server: what stops it runs after the rest
 }
 
@@ -49,6 +50,9 @@ type Suite struct {
 func (s Suite) Run(t *testing.T) {
 	if s.Failures == 0 {
 		s.Failures = 7
+	}
+	if s.Kills == 0 {
+		s.Kills = 2
 	}
 	if s.Lasts == nil {
 		s.Lasts = s.Place
