@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +16,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/outbox"
 	"example.com/payonce/proof/internal/installed"
 	"example.com/payonce/testkit/brokertest"
 	"example.com/payonce/testkit/port"
@@ -27,6 +31,7 @@ const rabbitProgram = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 type rabbitmq struct {
 	process.Child
 	addr   string
+	env    []string
 	names  string       // the file that says which queue has which log
 	places atomic.Int32 // an exchange each
 }
@@ -73,6 +78,7 @@ func newRabbitMQ(t testing.TB) *rabbitmq {
 	_, err := epmd.Start(t.Context())
 	require.NoError(t, err)
 	s.Later(epmd.Kill)
+	r.env = env
 	r.Child = process.Child{
 		Name: "rabbitmq", Program: "/bin/sh", Group: s.Group, Log: s.Log, Env: env,
 		Args: []string{"-c", "exec " + rabbitProgram + " >&2"}, Says: "Server startup complete; 0 plugins started.",
@@ -137,11 +143,101 @@ func (r *rabbitmq) channel(t testing.TB) *amqp.Channel {
 	return ch
 }
 
+// TestRabbitMQ has one server for all, because a start takes seconds.
 func TestRabbitMQ(t *testing.T) {
 	t.Parallel()
 	r := newRabbitMQ(t)
-	brokertest.Suite{
-		Server: "RabbitMQ", Place: r.place, Lasts: r.lasting, Open: open, Shared: true, TooLarge: 3 << 20, Failures: 2,
-		Kills: kills(t),
-	}.Run(t)
+	t.Run("Contract", func(t *testing.T) {
+		brokertest.Suite{
+			Server: "RabbitMQ", Place: r.place, Lasts: r.lasting, Open: open, Shared: true, TooLarge: 3 << 20,
+			Failures: 2, Kills: kills(t),
+		}.Run(t)
+	})
+	t.Run("Examined", r.examined)
+	t.Run("WithoutAQueue", r.withoutAQueue)
+	t.Run("LowOnMemory", r.lowOnMemory)
+	t.Run("Service", func(t *testing.T) { // its ledger is a consumer
+		at := strings.Replace(r.place(t).URL, "consumers=ledger,notifier", "consumers=ledger,notifier,reader", 1)
+		w := paid(t, at, nil)
+		w.Until("the ledger has booked it", func() bool { return w.Count("SELECT count(*) FROM ledger_entries") == 2 })
+	})
+}
+
+func (r *rabbitmq) examined(t *testing.T) {
+	at := r.place(t)
+	for range 2 {
+		st, err := broker.Examine(t.Context(), at.URL)
+		require.NoError(t, err)
+		require.True(t, st.Missing, "to ask does not make it")
+		require.Regexp(t, `^RabbitMQ \d`, st.Reached)
+	}
+	brokertest.Publish(t, open(t, at.URL), brokertest.Event("ord_1", 1))
+	st, err := broker.Examine(t.Context(), at.URL)
+	require.NoError(t, err)
+	require.False(t, st.Missing)
+	require.Contains(t, st.Stream, "2 quorum queues")
+	require.Empty(t, append(st.Loses, st.Differs...))
+
+	// A queue of an administrator's, which forgets, is used, and is reported.
+	other := r.place(t).URL
+	u, err := url.Parse(other)
+	require.NoError(t, err)
+	queue := u.Query().Get("exchange") + ".ledger"
+	ch := r.channel(t)
+	_, err = ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-max-length": 1})
+	require.NoError(t, err)
+	brokertest.Publish(t, open(t, other), brokertest.Event("ord_1", 1))
+	waiting, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, waiting.Messages)
+	st, err = broker.Examine(t.Context(), other)
+	require.NoError(t, err)
+	require.Len(t, st.Loses, 1)
+	require.Contains(t, st.Loses[0], "the queue "+queue+" differs: arg 'x-")
+
+	_, err = broker.Examine(t.Context(), strings.Replace(at.URL, "guest:guest@", "guest:wrong-secret@", 1))
+	require.ErrorContains(t, err, "connect to RabbitMQ at "+r.addr)
+	require.NotContains(t, err.Error(), "wrong-secret")
+}
+
+// withoutAQueue: an exchange forgets a message that it has no queue for, and confirms it.
+func (r *rabbitmq) withoutAQueue(t *testing.T) {
+	at := strings.Replace(r.place(t).URL, "consumers=ledger,notifier&", "", 1)
+	b := open(t, at)
+	errs := b.Publish(t.Context(), []outbox.Envelope{brokertest.Event("ord_1", 1), brokertest.Event("ord_2", 1)})
+	for _, err := range errs {
+		require.ErrorContains(t, err, "no queue of RabbitMQ is bound to the exchange")
+		require.NotErrorIs(t, err, outbox.ErrPermanent)
+	}
+	u, err := url.Parse(at)
+	require.NoError(t, err)
+	ch := r.channel(t)
+	q, err := ch.QueueDeclare("", false, true, true, false, nil)
+	require.NoError(t, err)
+	require.NoError(t, ch.QueueBind(q.Name, "tnt_a.order.*", u.Query().Get("exchange"), false, nil))
+	brokertest.Publish(t, b, brokertest.Event("ord_1", 1))
+}
+
+// lowOnMemory: a server with an alarm reads nothing more, and so confirms nothing.
+func (r *rabbitmq) lowOnMemory(t *testing.T) {
+	b := open(t, r.place(t).URL)
+	brokertest.Publish(t, b, brokertest.Event("ord_1", 1))
+	r.ctl(t, "set_vm_memory_high_watermark", "absolute", "1")
+	begun := time.Now()
+	errs := b.Publish(t.Context(), []outbox.Envelope{brokertest.Event("ord_1", 2)})
+	require.ErrorContains(t, errs[0], "RabbitMQ accepts no messages: low on memory")
+	require.Less(t, time.Since(begun), 5*time.Second)
+	r.ctl(t, "set_vm_memory_high_watermark", "0.9")
+	require.Eventually(t, func() bool {
+		return b.Publish(t.Context(), []outbox.Envelope{brokertest.Event("ord_1", 2)})[0] == nil
+	}, 30*time.Second, 50*time.Millisecond)
+}
+
+// ctl is rabbitmqctl.
+func (r *rabbitmq) ctl(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/usr/lib/rabbitmq/bin/rabbitmqctl", append([]string{"-n", "payonce@localhost"}, args...)...)
+	cmd.Env = r.env
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
 }

@@ -3,7 +3,6 @@ package broker_test
 import (
 	"net/http"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,14 +38,6 @@ func paid(t *testing.T, brokerURL string, consume brokertest.Consume) *world.Wor
 		return w.Count("SELECT count(*) FROM outbox_events WHERE published_at IS NULL") == 0
 	})
 	return w
-}
-
-// TestServiceWithRabbitMQ: a payment, its events, and the ledger, which is a consumer.
-func TestServiceWithRabbitMQ(t *testing.T) {
-	t.Parallel()
-	at := strings.Replace(newRabbitMQ(t).place(t).URL, "consumers=ledger,notifier", "consumers=ledger,notifier,reader", 1)
-	w := paid(t, at, nil)
-	w.Until("the ledger has booked it", func() bool { return w.Count("SELECT count(*) FROM ledger_entries") == 2 })
 }
 
 // TestServiceWithKinesis: the ledger reads the outbox, because Kinesis delivers nothing to it.
