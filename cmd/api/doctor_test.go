@@ -419,8 +419,8 @@ func TestDoctor(t *testing.T) {
 
 		{name: "BrokerAway", ill: func(c *clinic) func() { return c.set("BROKER_URL", "nats://user:hidden@127.0.0.1:9") },
 			id: "broker.reachable", status: bad, says: "not connected to NATS"},
-		{name: "BrokerUnknown", ill: func(c *clinic) func() { return c.set("BROKER_URL", "amqp://127.0.0.1") },
-			id: "broker.reachable", status: bad, says: `unsupported scheme "amqp:"`},
+		{name: "BrokerUnknown", ill: func(c *clinic) func() { return c.set("BROKER_URL", "redis://127.0.0.1") },
+			id: "broker.reachable", status: bad, says: `unsupported scheme "redis:"`},
 		{name: "StreamInMemory", ill: func(c *clinic) func() {
 			c.makeStream(c.env["BROKER_URL"], jetstream.MemoryStorage, 7*24*time.Hour)
 			return func() { c.makeStream(c.env["BROKER_URL"], jetstream.FileStorage, 7*24*time.Hour) }

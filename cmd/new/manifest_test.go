@@ -153,6 +153,8 @@ var words = map[string][]string{
 	"tracing":   {"16686", "OTEL_", "jaeger"},
 	"kafka":     {"kafka"},
 	"sqs":       {"sqs"},
+	"rabbitmq":  {"rabbitmq", "amqp"},
+	"kinesis":   {"kinesis"},
 	"proof": {
 		"-C proof", "the demo", "profile demo", "TestObserve", ".ci/run fuzz", "soak", "nightly", "need_tools", "need_containers",
 	},

@@ -325,6 +325,8 @@ func TestEachPart(t *testing.T) {
 		{"tracing", []string{"./internal/tracing"}},
 		{"kafka", []string{"./internal/broker"}},
 		{"sqs", []string{"./internal/broker"}},
+		{"rabbitmq", []string{"./internal/broker"}},
+		{"kinesis", []string{"./internal/broker"}},
 		{"all", nil},
 	} {
 		t.Run(with.parts, func(t *testing.T) {

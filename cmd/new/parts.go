@@ -57,8 +57,8 @@ var parts = []part{
 			"internal/broker/consume.go", "internal/broker/consume_test.go", "internal/broker/jetstream_consume.go",
 			"internal/broker/contract_test.go", "internal/broker/ack_wait_test.go", "internal/broker/nats_conf_test.go",
 			"internal/broker/examine_each_test.go",
-			"testkit/brokertest/exceptions.go", "testkit/brokertest/reader.go", "testkit/brokertest/rules.go",
-			"testkit/brokertest/suite.go",
+			"testkit/brokertest/exceptions.go", "testkit/brokertest/reader.go", "testkit/brokertest/relay.go",
+			"testkit/brokertest/rules.go", "testkit/brokertest/suite.go",
 			"cmd/api/consume.go", "db/queries/inbox_consumers.sql", "internal/postgres/queries_consumers_test.go",
 			"cmd/api/secrets_test.go",
 		},
@@ -185,13 +185,28 @@ var parts = []part{
 		paths: []string{"internal/broker/sqs.go", "internal/broker/sqs_test.go", "internal/broker/sqs_fake_test.go"},
 	},
 	{
+		name:  "rabbitmq",
+		gives: "RabbitMQ as the broker",
+		needs: []string{"consumers"},
+		paths: []string{
+			"internal/broker/rabbitmq.go", "internal/broker/rabbitmq_publish.go", "internal/broker/rabbitmq_consume.go",
+			"internal/broker/rabbitmq_test.go",
+		},
+	},
+	{
+		name:  "kinesis",
+		gives: "Amazon Kinesis as the broker",
+		needs: []string{"consumers"},
+		paths: []string{"internal/broker/kinesis.go", "internal/broker/kinesis_test.go"},
+	},
+	{
 		name: "proof",
 		gives: "the demo and its console, the chaos harness, mutants, museum, benchmarks, load tests, the documents " +
 			"and their tests",
 		// They play, break and measure every part, so they build with all of them only.
 		needs: []string{
 			"history", "docs", "events", "consumers", "checkouts", "disputes", "webhooks", "ledger",
-			"operator", "tracing", "kafka", "sqs",
+			"operator", "tracing", "kafka", "sqs", "rabbitmq", "kinesis",
 		},
 		paths: []string{
 			"proof/", "stripesim/COVERAGE.md", "cmd/idemcheck/", "internal/idemcheck/", "docs/idemcheck.md", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",

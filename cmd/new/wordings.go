@@ -167,6 +167,65 @@ var wordings = map[string][]wording{
 				"// If our",
 		},
 	},
+	"rabbitmq": {
+		{
+			".env.example",
+			", amqp://…",
+			"",
+		},
+		{
+			"docs/operations.md",
+			", `amqp://…`",
+			"",
+		},
+		{
+			"internal/broker/broker.go",
+			"//	amqp://[user:password@]host[:port],…[/vhost][?consumers=a,b&exchange=x&replicas=n]   RabbitMQ; " +
+				"amqps:// for TLS\n",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"; RabbitMQ",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"//	RabbitMQ    the queue    none              holds the consumer; tried in  128 MiB, 16 of  none\n" +
+				"//	                                           place, without a limit but    RabbitMQ 4\n" +
+				"//	                                           that of RabbitMQ 4: lift it   (max_message_size)\n",
+			"",
+		},
+	},
+	"kinesis": {
+		{
+			".env.example",
+			", kinesis://…",
+			"",
+		},
+		{
+			"docs/operations.md",
+			", `kinesis://…`",
+			"",
+		},
+		{
+			"internal/broker/broker.go",
+			"//	kinesis://region/stream[?endpoint=url]   Kinesis, which only publishes\n",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"; Kinesis",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"//	Kinesis     a shard, by  none              nothing is delivered: the    1 MiB            none\n" +
+				"//	            partition                      consumers read the outbox\n" +
+				"//	            key\n",
+			"",
+		},
+	},
 	"disputes": {
 		{
 			"db/queries/invariants.sql",

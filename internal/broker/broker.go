@@ -48,6 +48,8 @@ type Options struct {
 //	nats://[user:password@]host[:port],…[?replicas=n&ack_wait=d]  JetStream elsewhere; tls:// for TLS
 //	kafka://[user:password@]host[:port],…[/topic][?tls=true&sasl=plain|scram-sha-256|scram-sha-512&partitions=n…]
 //	sqs://host/account/prefix?consumers=a,b[&region=r][&endpoint=url]   FIFO queues prefix-a.fifo, prefix-b.fifo
+//	amqp://[user:password@]host[:port],…[/vhost][?consumers=a,b&exchange=x&replicas=n]   RabbitMQ; amqps:// for TLS
+//	kinesis://region/stream[?endpoint=url]   Kinesis, which only publishes
 //
 // listen lets other programs connect to the embedded server, without a password. ack_wait is how long after a consumer's
 // last heartbeat JetStream delivers its message to another process; default six seconds. docs/operations.md has every

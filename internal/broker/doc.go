@@ -1,5 +1,5 @@
 // Package broker connects the relay and the consumers to a broker: a JetStream
-// server in this process or a NATS cluster; Kafka; SQS FIFO queues.
+// server in this process or a NATS cluster; Kafka; SQS FIFO queues; RabbitMQ; Kinesis.
 //
 // # Requirements
 //
@@ -22,6 +22,12 @@
 //	            group        deduplication id  again after a pause; without
 //	                                           a limit unless the queue has
 //	                                           a redrive policy: give it none
+//	RabbitMQ    the queue    none              holds the consumer; tried in  128 MiB, 16 of  none
+//	                                           place, without a limit but    RabbitMQ 4
+//	                                           that of RabbitMQ 4: lift it   (max_message_size)
+//	Kinesis     a shard, by  none              nothing is delivered: the    1 MiB            none
+//	            partition                      consumers read the outbox
+//	            key
 //
 // Consumers of this service do not believe a message: they apply their own row of the event (package subscriber). Where
 // the server says that it dropped an event as a repetition, JetStream only, Publish reads the message that it has, and

@@ -155,6 +155,7 @@ func TestRabbitMQ(t *testing.T) {
 	})
 	t.Run("Examined", r.examined)
 	t.Run("WithoutAQueue", r.withoutAQueue)
+	t.Run("GivenBack", r.givenBack)
 	t.Run("LowOnMemory", r.lowOnMemory)
 	t.Run("Service", func(t *testing.T) { // its ledger is a consumer
 		at := strings.Replace(r.place(t).URL, "consumers=ledger,notifier", "consumers=ledger,notifier,reader", 1)
@@ -216,6 +217,32 @@ func (r *rabbitmq) withoutAQueue(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ch.QueueBind(q.Name, "tnt_a.order.*", u.Query().Get("exchange"), false, nil))
 	brokertest.Publish(t, b, brokertest.Event("ord_1", 1))
+}
+
+// givenBack is why a message that failed is held: one that is given back comes after those that follow it.
+func (r *rabbitmq) givenBack(t *testing.T) {
+	at := r.place(t).URL
+	b := open(t, at)
+	for version := int64(1); version <= 3; version++ {
+		brokertest.Publish(t, b, brokertest.Event("ord_1", version))
+	}
+	u, err := url.Parse(at)
+	require.NoError(t, err)
+	queue := u.Query().Get("exchange") + ".ledger"
+	ch := r.channel(t)
+	require.NoError(t, ch.Qos(1, 0, false))
+	messages, err := ch.Consume(queue, "", false, false, false, false, nil)
+	require.NoError(t, err)
+	m := <-messages
+	require.Equal(t, "ord_1-1", m.MessageId)
+	require.NoError(t, m.Nack(false, true))
+	var order []string
+	for len(order) < 3 {
+		m := <-messages
+		order = append(order, m.MessageId)
+		require.NoError(t, m.Ack(false))
+	}
+	require.Equal(t, []string{"ord_1-2", "ord_1-3", "ord_1-1"}, order)
 }
 
 // lowOnMemory: a server with an alarm reads nothing more, and so confirms nothing.

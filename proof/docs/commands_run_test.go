@@ -173,6 +173,7 @@ var inTest = map[string]struct{ dir, test string }{
 var startsCI = []string{
 	".ci/run",
 	`CHAOS_SEEDS="7 11 13" DURATION=10m .ci/run long_chaos`,
+	"KILLS=20 .ci/run brokers",
 	"DURATION=10m .ci/run client_chaos",
 	".ci/run long_attack",
 	".ci/run all_mutants",

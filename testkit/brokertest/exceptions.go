@@ -8,7 +8,7 @@ const (
 
 // Exceptions are the rules that do not hold of a server, or cannot be tried there, and why.
 var Exceptions = map[string]map[string]string{
-	"JetStream": {"GivesUpOnASilentBrokerInTime": inProcess + "; proof/chaos freezes the network to one"},
+	"JetStream": {"GivesUpOnASilentBrokerInTime": inProcess},
 	// part: kafka {
 	"Kafka": {"GivesUpOnASilentBrokerInTime": inProcess},
 	"Kafka by URL": {
