@@ -140,8 +140,12 @@ func shares(t *testing.T, s Suite) {
 		all = append(all, m)
 		return nil
 	}
+	slowly := func(m inbox.Message) error {
+		time.Sleep(5 * time.Millisecond) // meanwhile the other must not be given the next of its aggregate
+		return note(m)
+	}
 	readers := []*Reader{
-		read(t, at, s.Open(t, at.URL), "ledger", note), read(t, at, s.Open(t, at.URL), "ledger", note),
+		read(t, at, s.Open(t, at.URL), "ledger", note), read(t, at, s.Open(t, at.URL), "ledger", slowly),
 	}
 	for version := int64(1); version <= 10; version++ {
 		var batch []outbox.Envelope
