@@ -74,6 +74,7 @@ BEGIN
             ('outbox_events',          'INSERT, UPDATE (position, published_at, parked_at, attempts, next_attempt_at, last_error), DELETE'),
             ('outbox_leases',          'INSERT, UPDATE, DELETE'),
             ('event_feeds',            'INSERT, UPDATE'),
+            ('cdc_events',             'INSERT, DELETE'), -- part: cdc
             -- What an order says is given once.
             ('orders',                 'INSERT, UPDATE (status, version, payment_id, captured_minor, canceling_key, intents_retired, lasting, amount_refunded_minor, amount_disputed_minor)'),
             ('payments',               'INSERT, UPDATE'),

@@ -10,12 +10,19 @@ import (
 // broker examines what BROKER_URL names. Events wait in the database while it is away.
 func (p patient) broker(ctx context.Context, d *diagnosis) {
 	e := environment{getenv: p.getenv}
-	st, err := broker.Examine(ctx, e.text("BROKER_URL", defaultBroker))
+	brokerURL := e.text("BROKER_URL", defaultBroker)
+	st, err := broker.Examine(ctx, brokerURL)
 	if err != nil {
 		d.say(bad, "broker.reachable", "%w; see BROKER_URL; until then events wait in the outbox, and nothing is lost", err)
 		d.notAsked("the broker is away", "broker.stream")
 		return
 	}
+	// part: cdc {
+	if brokerURL == "cdc:" {
+		p.cdc(ctx, d)
+		return
+	}
+	// part: cdc }
 	d.say(healthy, "broker.reachable", "%s", st.Reached)
 	switch {
 	case len(st.Loses) > 0:

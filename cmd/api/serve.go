@@ -66,7 +66,10 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if err := whenReady(ctx, log, func() error { return warnOfOwner(ctx, pool, log) }); err != nil {
 		return err
 	}
-	events, err := broker.Open(ctx, c.BrokerURL, broker.Options{Log: log})
+	events, err := broker.Open(ctx, c.BrokerURL, broker.Options{
+		Log:  log,
+		Pool: pool, // part: cdc
+	})
 	if err != nil {
 		return err
 	}

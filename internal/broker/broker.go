@@ -11,6 +11,7 @@ import (
 
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres" // part: cdc
 )
 
 const (
@@ -40,6 +41,8 @@ type Broker interface {
 // Options may be left zero.
 type Options struct {
 	Log *slog.Logger
+	// Pool is the service's database, in which cdc: writes.
+	Pool *postgres.Pool // part: cdc
 }
 
 // Open returns the broker that a BROKER_URL names.
@@ -50,6 +53,7 @@ type Options struct {
 //	sqs://host/account/prefix?consumers=a,b[&region=r][&endpoint=url]   FIFO queues prefix-a.fifo, prefix-b.fifo
 //	amqp://[user:password@]host[:port],…[/vhost][?consumers=a,b&exchange=x&replicas=n]   RabbitMQ; amqps:// for TLS
 //	kinesis://region/stream[?endpoint=url]   Kinesis, which only publishes
+//	cdc:                                               the write-ahead log of Options.Pool's database, and no broker
 //
 // listen lets other programs connect to the embedded server, without a password. ack_wait is how long after a consumer's
 // last heartbeat JetStream delivers its message to another process; default six seconds. docs/operations.md has every

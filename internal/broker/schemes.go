@@ -25,6 +25,7 @@ var schemes = []scheme{
 	sqsScheme,     // part: sqs
 	rabbitScheme,  // part: rabbitmq
 	kinesisScheme, // part: kinesis
+	cdcScheme,     // part: cdc
 }
 
 func schemeOf(brokerURL string) (scheme, error) {
