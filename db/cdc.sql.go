@@ -10,24 +10,31 @@ import (
 )
 
 const CDCDelete = `-- name: CDCDelete :exec
-DELETE FROM cdc_events WHERE id = ANY($1::text[])
+DELETE FROM cdc_events e
+USING (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) written
+WHERE e.tenant_id = written.tenant_id AND e.id = written.id
 `
 
-func (q *Queries) CDCDelete(ctx context.Context, ids []string) error {
-	_, err := q.db.Exec(ctx, CDCDelete, ids)
+type CDCDeleteParams struct {
+	TenantIds []string
+	Ids       []string
+}
+
+func (q *Queries) CDCDelete(ctx context.Context, arg CDCDeleteParams) error {
+	_, err := q.db.Exec(ctx, CDCDelete, arg.TenantIds, arg.Ids)
 	return err
 }
 
 const CDCInsert = `-- name: CDCInsert :exec
 
-INSERT INTO cdc_events (id, tenant_id, aggregatetype, aggregateid, type, payload)
+INSERT INTO cdc_events (tenant_id, id, aggregatetype, aggregateid, type, payload)
 SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]),
     unnest($4::text[]), unnest($5::text[]), unnest($6::text[])
 `
 
 type CDCInsertParams struct {
-	Ids            []string
 	TenantIds      []string
+	Ids            []string
 	AggregateTypes []string
 	AggregateIds   []string
 	Types          []string
@@ -39,8 +46,8 @@ type CDCInsertParams struct {
 // another relay inserts at this moment is waited for.
 func (q *Queries) CDCInsert(ctx context.Context, arg CDCInsertParams) error {
 	_, err := q.db.Exec(ctx, CDCInsert,
-		arg.Ids,
 		arg.TenantIds,
+		arg.Ids,
 		arg.AggregateTypes,
 		arg.AggregateIds,
 		arg.Types,

@@ -1371,3 +1371,13 @@ CREATE TABLE erasures (
 );
 CREATE TRIGGER erasure_is_final AFTER DELETE OR UPDATE ON erasures FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an erasure is never changed');
+
+CREATE TABLE cdc_events (
+    tenant_id     text COLLATE "C" NOT NULL,
+    id            text COLLATE "C" NOT NULL,
+    aggregatetype text NOT NULL,
+    aggregateid   text COLLATE "C" NOT NULL,
+    type          text NOT NULL,
+    payload       text NOT NULL,
+    CONSTRAINT cdc_events_pkey PRIMARY KEY (tenant_id, id)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000);

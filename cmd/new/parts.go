@@ -200,13 +200,23 @@ var parts = []part{
 		paths: []string{"internal/broker/kinesis.go", "internal/broker/kinesis_test.go"},
 	},
 	{
+		name:  "cdc",
+		gives: "events through PostgreSQL's log, for Debezium and others that capture changes, in the place of a broker",
+		needs: []string{"consumers"},
+		paths: []string{
+			"internal/broker/cdc.go", "internal/broker/cdc_test.go", "cmd/api/doctor_cdc.go", "internal/postgres/cdc.go",
+			"db/migrations/00015_cdc.sql", "db/queries/cdc.sql",
+			"internal/postgres/catalogue_cdc_test.go", "internal/postgres/queries_cdc_test.go",
+		},
+	},
+	{
 		name: "proof",
 		gives: "the demo and its console, the chaos harness, mutants, museum, benchmarks, load tests, the documents " +
 			"and their tests",
 		// They play, break and measure every part, so they build with all of them only.
 		needs: []string{
 			"history", "docs", "events", "consumers", "checkouts", "disputes", "webhooks", "ledger",
-			"operator", "tracing", "kafka", "sqs", "rabbitmq", "kinesis",
+			"operator", "tracing", "kafka", "sqs", "rabbitmq", "kinesis", "cdc",
 		},
 		paths: []string{
 			"proof/", "stripesim/COVERAGE.md", "cmd/idemcheck/", "internal/idemcheck/", "docs/idemcheck.md", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
@@ -214,7 +224,7 @@ var parts = []part{
 			".github/workflows/release.yml", "docs/releases.md", "tools/vuln.mod", "tools/vuln.sum",
 			"deploy/doc.go", "deploy/files.go",
 			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.
-			"docs/adr/", "docs/checklist.md", "docs/glossary.md", "docs/guarantees.md", "docs/img/",
+			"docs/adr/", "docs/change-data-capture.md", "docs/checklist.md", "docs/glossary.md", "docs/guarantees.md", "docs/img/",
 			"docs/performance.json", "docs/performance.md", "docs/security.md", "docs/use-your-own-provider.md",
 			"internal/payments/matrix_page_test.go", ".github/workflows/nightly.yml",
 			"deploy/prometheus/rules_test.yml",

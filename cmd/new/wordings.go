@@ -226,6 +226,36 @@ var wordings = map[string][]wording{
 			"",
 		},
 	},
+	"cdc": {
+		{
+			".env.example",
+			", cdc:",
+			"",
+		},
+		{
+			"docs/operations.md",
+			", `cdc:`",
+			"",
+		},
+		{
+			"internal/broker/broker.go",
+			"//	cdc:                                               the write-ahead log of Options.Pool's database, and " +
+				"no broker\n",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"; the log of the database",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"//	cdc         none across  none              not delivered again: the     none             the " +
+				"transaction\n" +
+				"//	            aggregates                     consumer's feed has it\n",
+			"",
+		},
+	},
 	"disputes": {
 		{
 			"db/queries/invariants.sql",

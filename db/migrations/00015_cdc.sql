@@ -5,12 +5,13 @@
 -- names that Debezium's outbox event router expects. The primary key is also what a publication needs that publishes
 -- deletes: without it PostgreSQL would refuse the relay's.
 CREATE TABLE cdc_events (
-    id            text COLLATE "C" PRIMARY KEY,
     tenant_id     text COLLATE "C" NOT NULL,
+    id            text COLLATE "C" NOT NULL,
     aggregatetype text NOT NULL,
     aggregateid   text COLLATE "C" NOT NULL,
     type          text NOT NULL,
-    payload       text NOT NULL -- CloudEvents in JSON, the same bytes as at every broker
+    payload       text NOT NULL, -- CloudEvents in JSON, the same bytes as at every broker
+    PRIMARY KEY (tenant_id, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
 -- +goose Down

@@ -92,7 +92,7 @@ func (c *cdc) publish(ctx context.Context, events []outbox.Envelope, bodies [][]
 		if err := q.CDCInsert(ctx, p); err != nil {
 			return err
 		}
-		return q.CDCDelete(ctx, p.Ids)
+		return q.CDCDelete(ctx, db.CDCDeleteParams{TenantIds: p.TenantIds, Ids: p.Ids})
 	})
 	switch {
 	case err == nil:

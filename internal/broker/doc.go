@@ -1,5 +1,5 @@
 // Package broker connects the relay and the consumers to a broker: a JetStream
-// server in this process or a NATS cluster; Kafka; SQS FIFO queues; RabbitMQ; Kinesis.
+// server in this process or a NATS cluster; Kafka; SQS FIFO queues; RabbitMQ; Kinesis; the log of the database.
 //
 // # Requirements
 //
@@ -28,6 +28,8 @@
 //	Kinesis     a shard, by  none              nothing is delivered: the    1 MiB            none
 //	            partition                      consumers read the outbox
 //	            key
+//	cdc         none across  none              not delivered again: the     none             the transaction
+//	            aggregates                     consumer's feed has it
 //
 // Consumers of this service do not believe a message: they apply their own row of the event (package subscriber). Where
 // the server says that it dropped an event as a repetition, JetStream only, Publish reads the message that it has, and

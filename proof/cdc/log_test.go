@@ -54,7 +54,7 @@ func setUp(t *testing.T, w *world.World) {
 	t.Helper()
 	page, err := inventory.Read("docs/change-data-capture.md")
 	require.NoError(t, err)
-	_, block, found := strings.Cut(page, "```sql\n")
+	_, block, found := strings.Cut(page, "```postgresql\n")
 	require.True(t, found)
 	block, _, _ = strings.Cut(block, "```")
 	statements := 0

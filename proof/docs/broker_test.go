@@ -25,7 +25,7 @@ func TestBrokerParametersAreDocumented(t *testing.T) {
 	_, text, found := strings.Cut(handbook, "### Broker addresses\n")
 	require.True(t, found)
 	text, _, _ = strings.Cut(text, "\n## ")
-	require.Len(t, brokerScheme.FindAllString(text, -1), 6)
+	require.Len(t, brokerScheme.FindAllString(text, -1), 7)
 
 	sources, err := filepath.Glob("../../internal/broker/*.go")
 	require.NoError(t, err)
