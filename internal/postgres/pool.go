@@ -131,15 +131,21 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if reserved {
 		cfg.MaxConns -= keyConns + probeConns
 	}
-	// Behind a pooler, which would reject these settings, each statement is planned for its own arrays.
-	if cfg.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheDescribe {
+	batchStatement := "" // as the connection string says
+	if !limited {
+		batchStatement = ms(statement / batchShare)
+		hot.ConnConfig.RuntimeParams["statement_timeout"] = batchStatement
+	}
+	hot.ConnConfig.RuntimeParams["lock_timeout"] = ms(batchLocks)
+	scopeOfBatch := setScope
+	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe {
+		// Behind a pooler, which keeps the settings from the server or rejects them: timeouts come with each batch, and
+		// each statement is planned for its own arrays.
+		scopeOfBatch = setScopeWithin(ms(batchLocks), batchStatement)
+	} else {
 		for name, value := range planByIndex {
 			hot.ConnConfig.RuntimeParams[name] = value
 		}
-	}
-	hot.ConnConfig.RuntimeParams["lock_timeout"] = ms(batchLocks)
-	if !limited {
-		hot.ConnConfig.RuntimeParams["statement_timeout"] = ms(statement / batchShare)
 	}
 	within := statement + responseSlack
 	p := &Pool{
@@ -154,7 +160,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if p.hot, err = pgxpool.NewWithConfig(ctx, hot); err != nil {
 		return nil, fmt.Errorf("open the connection pool of batches: %w", err)
 	}
-	p.Queries, p.batches = db.New(bounded{byTurns{scoped{p.pgx}}, within}), db.New(bounded{scoped{p.hot}, within})
+	p.Queries, p.batches = db.New(bounded{byTurns{scoped{p.pgx, setScope}}, within}), db.New(bounded{scoped{p.hot, scopeOfBatch}, within})
 	p.keys, p.probe = p.pgx, p.pgx
 	if reserved {
 		if p.keys, err = reserve(ctx, hot, keyConns); err == nil {
@@ -210,7 +216,7 @@ func (p *Pool) pools() []*pgxpool.Pool {
 
 // ForAPIKeys runs statements on connections that nothing else uses. What asks for API keys, valid or not, can use up
 // these and no others.
-func (p *Pool) ForAPIKeys() *db.Queries { return db.New(bounded{scoped{p.keys}, p.within}) }
+func (p *Pool) ForAPIKeys() *db.Queries { return db.New(bounded{scoped{p.keys, setScope}, p.within}) }
 
 // Ping checks that the server responds and, unless the pool is for reading, can be written to by the role of the pool,
 // on a connection that nothing else uses.

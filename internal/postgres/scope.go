@@ -82,9 +82,21 @@ func beginInScope(ctx context.Context, begin string) (string, error) {
 	return begin + "; SET LOCAL " + scopeSetting + " = '" + scope + "'", nil
 }
 
+// setScopeWithin also sets the timeouts of its transaction, for sessions in which nothing could be set while connecting.
+func setScopeWithin(lock, statement string) string {
+	set := setScope + ", set_config('lock_timeout', '" + lock + "', true)"
+	if statement != "" {
+		set += ", set_config('statement_timeout', '" + statement + "', true)"
+	}
+	return set
+}
+
 // scoped sends each statement behind the setting of its scope, in one round trip and one transaction: what
 // PostgreSQL is sent before a Sync belongs together.
-type scoped struct{ pool *pgxpool.Pool }
+type scoped struct {
+	pool *pgxpool.Pool
+	set  string // setScope, or setScopeWithin
+}
 
 // Exec implements db.DBTX.
 func (s scoped) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
@@ -132,7 +144,7 @@ func (s scoped) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 func (s scoped) send(ctx context.Context, scope, sql string, args []any) (pgx.BatchResults, error) {
 	batch := &pgx.Batch{}
-	batch.Queue(setScope, scope)
+	batch.Queue(s.set, scope)
 	batch.Queue(sql, args...)
 	results := s.pool.SendBatch(ctx, batch)
 	if _, err := results.Exec(); err != nil {

@@ -165,3 +165,51 @@ func TestPoolerAndBatches(t *testing.T) {
 	_, err = b.Do(t.Context(), "a")
 	require.NoError(t, err)
 }
+
+// TestPoolerAndTimeoutsOfBatches: a pooler keeps from the server what is set while connecting. Batches have their short
+// timeouts all the same, and who gets the session after them has the role's.
+func TestPoolerAndTimeoutsOfBatches(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(dbtest.URL(t))
+	require.NoError(t, err)
+	for given, want := range map[string]string{"": "1250ms 50ms", "60000": "20s 50ms"} {
+		q := u.Query()
+		q.Set("default_query_exec_mode", "cache_describe")
+		if given != "" {
+			q.Set("statement_timeout", given) // which the pooler keeps from the server, so that the role's is left
+		}
+		with := *u
+		with.RawQuery = q.Encode()
+		proxy, err := pgproxy.Start(with.String())
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+		proxy.Pool(pgproxy.Pooling{Drops: []string{"lock_timeout", "statement_timeout"}})
+		pool, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{})
+		require.NoError(t, err)
+		defer pool.Close()
+		for _, set := range []string{"lock_timeout = '5s'", "statement_timeout = '20s'"} {
+			_, err := pool.Raw().Exec(t.Context(), `ALTER DATABASE "`+u.Path[1:]+`" SET `+set)
+			require.NoError(t, err)
+		}
+		pool.Reset()
+		limits := func(ctx context.Context, q *db.Queries) (is string, err error) {
+			err = q.DB().QueryRow(ctx, `SELECT current_setting('statement_timeout') || ' ' ||
+				current_setting('lock_timeout')`).Scan(&is)
+			return is, err
+		}
+		b := postgres.NewBatched(pool, postgres.Statement[string, string]{
+			Run: func(ctx context.Context, q *db.Queries, _ []string, done func(int32, string)) error {
+				is, err := limits(ctx, q)
+				done(1, is)
+				return err
+			},
+			Tenant: func(s *string) string { return *s },
+		})
+		is, err := b.Do(postgres.ForTenant(t.Context(), "a"), "a")
+		require.NoError(t, err)
+		require.Equal(t, want, is)
+		is, err = limits(postgres.ForTenant(t.Context(), "a"), pool.Queries)
+		require.NoError(t, err)
+		require.Equal(t, "20s 5s", is)
+	}
+}
