@@ -157,8 +157,8 @@ func pooler(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.F
 	case err != nil:
 		d.say(bad, "database.pooler", "%w", err)
 	case f.Pooled:
-		d.say(healthy, "database.pooler", "behind a connection pooler, with cache_describe and the timeouts that the "+
-			"service needs; `api migrate` needs a direct connection")
+		d.say(healthy, "database.pooler", "behind a connection pooler, with the timeouts and the kind of statements that "+
+			"the service needs; `api migrate` needs a direct connection")
 	default:
 		d.say(healthy, "database.pooler", "none: the connection is direct, and its timeouts are set")
 	}

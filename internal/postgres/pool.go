@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -63,6 +64,7 @@ type Pool struct {
 	lanes   *lanes
 	within  time.Duration // bounds the wait for one response
 
+	prepares   bool // also behind a pooler, as the connection string says
 	readOnly   bool
 	migrations fs.FS
 	box        *sealed.Box
@@ -131,25 +133,27 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if reserved {
 		cfg.MaxConns -= keyConns + probeConns
 	}
-	batchStatement := "" // as the connection string says
+	ofBatch := map[string]string{"lock_timeout": ms(batchLocks)}
 	if !limited {
-		batchStatement = ms(statement / batchShare)
-		hot.ConnConfig.RuntimeParams["statement_timeout"] = batchStatement
+		ofBatch["statement_timeout"] = ms(statement / batchShare)
 	}
-	hot.ConnConfig.RuntimeParams["lock_timeout"] = ms(batchLocks)
-	scopeOfBatch := setScope
-	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe {
-		// Behind a pooler, which keeps the settings from the server or rejects them: timeouts come with each batch, and
-		// each statement is planned for its own arrays.
-		scopeOfBatch = setScopeWithin(ms(batchLocks), batchStatement)
-	} else {
-		for name, value := range planByIndex {
-			hot.ConnConfig.RuntimeParams[name] = value
-		}
+	maps.Copy(hot.ConnConfig.RuntimeParams, ofBatch)
+	scopeOfBatch, prepares := setScope, strings.Contains(url, preparesBehindPooler)
+	switch {
+	case cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe:
+		// Behind a pooler, which keeps settings from the server or rejects them, they come with each batch. Each statement
+		// is planned for its own arrays.
+		scopeOfBatch = setScopeWith(ofBatch)
+	case prepares:
+		maps.Copy(ofBatch, planByIndex)
+		scopeOfBatch = setScopeWith(ofBatch)
+	default:
+		maps.Copy(hot.ConnConfig.RuntimeParams, planByIndex)
 	}
 	within := statement + responseSlack
 	p := &Pool{
 		within: within, lanes: &lanes{within: within}, readOnly: o.ReadOnly, migrations: o.Migrations, box: o.Box,
+		prepares: prepares,
 	}
 	if p.migrations == nil {
 		p.migrations = embedded()

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -82,11 +83,12 @@ func beginInScope(ctx context.Context, begin string) (string, error) {
 	return begin + "; SET LOCAL " + scopeSetting + " = '" + scope + "'", nil
 }
 
-// setScopeWithin also sets the timeouts of its transaction, for sessions in which nothing could be set while connecting.
-func setScopeWithin(lock, statement string) string {
-	set := setScope + ", set_config('lock_timeout', '" + lock + "', true)"
-	if statement != "" {
-		set += ", set_config('statement_timeout', '" + statement + "', true)"
+// setScopeWith also sets other settings of its transaction, for sessions in which nothing could be set while connecting.
+// The settings are constants of this package.
+func setScopeWith(settings map[string]string) string {
+	set := setScope
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		set += ", set_config('" + name + "', '" + settings[name] + "', true)"
 	}
 	return set
 }
@@ -95,7 +97,7 @@ func setScopeWithin(lock, statement string) string {
 // PostgreSQL is sent before a Sync belongs together.
 type scoped struct {
 	pool *pgxpool.Pool
-	set  string // setScope, or setScopeWithin
+	set  string // setScope, or setScopeWith
 }
 
 // Exec implements db.DBTX.

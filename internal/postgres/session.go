@@ -17,6 +17,8 @@ import (
 const (
 	msgPooler = "this is a connection pooler, which may run each transaction in another session, without prepared " +
 		"statements; add default_query_exec_mode=cache_describe to the parameters"
+	msgLosesPrepared = "this connection pooler loses prepared statements between transactions: have it keep them " +
+		"(PgBouncer from 1.21 on, with max_prepared_statements), or use default_query_exec_mode=cache_describe: %w"
 	msgSimpleProtocol = "default_query_exec_mode=simple_protocol is not supported: it reports a write whose response " +
 		"was lost " +
 		"as never sent; use cache_describe behind a pooler"
@@ -28,6 +30,10 @@ const (
 		"ignore_startup_parameters, and set them for the role, as docs/operations.md shows: %w"
 	msgCannotConnect = "cannot connect to PostgreSQL: %w"
 )
+
+// preparesBehindPooler is the parameter with which an operator says that the pooler keeps prepared statements for its
+// clients. It is the default of a direct connection, but there it says nothing.
+const preparesBehindPooler = "default_query_exec_mode=cache_statement"
 
 // errPooled is returned by operations that need a session to themselves.
 var errPooled = errors.New(
@@ -44,13 +50,13 @@ const unlimited = `SELECT coalesce(array_agg(name), '{}')::text[] FROM unnest($1
 // Check connects to the server, and rejects sessions in which the service would fail later, those of batches included.
 // Its errors tell an operator what to change in the connection string.
 func (p *Pool) Check(ctx context.Context) error {
-	if err := check(ctx, p.pgx); err != nil {
+	if err := check(ctx, p.pgx, p.prepares); err != nil {
 		return err
 	}
-	return check(ctx, p.hot)
+	return check(ctx, p.hot, p.prepares)
 }
 
-func check(ctx context.Context, pool *pgxpool.Pool) error {
+func check(ctx context.Context, pool *pgxpool.Pool, prepares bool) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		var refused *pgconn.PgError
@@ -67,7 +73,12 @@ func check(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	mode := conn.Conn().Config().DefaultQueryExecMode
 	if pooled && mode != pgx.QueryExecModeCacheDescribe {
-		return errors.New(msgPooler)
+		if !prepares {
+			return errors.New(msgPooler)
+		}
+		if err := keepsPrepared(ctx, conn.Conn()); err != nil {
+			return err
+		}
 	}
 	var missing []string
 	err = conn.QueryRow(ctx, unlimited, pgx.QueryExecModeExec, limits).Scan(&missing)
@@ -78,6 +89,49 @@ func check(ctx context.Context, pool *pgxpool.Pool) error {
 		return fmt.Errorf(msgNoTimeout, strings.Join(missing, ", "))
 	}
 	return nil
+}
+
+// keepsPrepared prepares a statement, has another client take the session of the server in which that was done, and
+// executes it. A pooler gives the session that was used last, so once is enough if no others use it, and several times if
+// they do.
+func keepsPrepared(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	other, err := pgx.ConnectConfig(ctx, conn.Config())
+	if err != nil {
+		return fmt.Errorf(msgCannotConnect, err)
+	}
+	defer func() { _ = other.Close(context.WithoutCancel(ctx)) }()
+	for try := range preparedTries {
+		err := preparedSurvives(ctx, conn.PgConn(), other.PgConn(), fmt.Sprint("payonce_probe_", try))
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && (refused.Code == "26000" || refused.Code == "42P05") { // not there; left by a former probe
+			return fmt.Errorf(msgLosesPrepared, err)
+		}
+		if err != nil {
+			return fmt.Errorf(msgCannotConnect, err)
+		}
+	}
+	return nil
+}
+
+const preparedTries = 5
+
+func preparedSurvives(ctx context.Context, conn, other *pgconn.PgConn, name string) error {
+	if _, err := conn.Prepare(ctx, name, "SELECT 1", nil); err != nil {
+		return err
+	}
+	if _, err := other.Exec(ctx, "BEGIN").ReadAll(); err != nil {
+		return err
+	}
+	survives := conn.ExecPrepared(ctx, name, nil, nil, nil).Read().Err
+	if _, err := other.Exec(ctx, "ROLLBACK").ReadAll(); err != nil {
+		return err
+	}
+	if survives != nil {
+		return survives
+	}
+	return conn.Deallocate(ctx, name)
 }
 
 // behindPooler reports whether a pooler accepted the connection: it gives its clients process numbers of its own, with

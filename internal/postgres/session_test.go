@@ -62,13 +62,20 @@ func TestCheck(t *testing.T) {
 	t.Run("RejectsAPoolerWithPreparedStatements", func(t *testing.T) {
 		t.Parallel()
 		dsn := through(t, dbtest.URL(t), pgproxy.Pooling{})
-		for _, mode := range []string{"", "cache_statement", "describe_exec", "exec"} {
+		for _, mode := range []string{"", "describe_exec", "exec"} {
 			asked := dsn
 			if mode != "" {
 				asked = with(t, dsn, "default_query_exec_mode", mode)
 			}
 			require.ErrorContains(t, check(t, asked), "this is a connection pooler", mode)
 		}
+	})
+
+	// That a pooler which loses them is found is for a real one, in proof/pooler. // part: proof
+	t.Run("AcceptsAPoolerThatKeepsPreparedStatements", func(t *testing.T) {
+		t.Parallel()
+		dsn := through(t, dbtest.URL(t), pgproxy.Pooling{Refuses: "plan_cache_mode"})
+		require.NoError(t, check(t, with(t, dsn, "default_query_exec_mode", "cache_statement")))
 	})
 
 	t.Run("NamesMissingTimeouts", func(t *testing.T) {
@@ -172,9 +179,13 @@ func TestPoolerAndTimeoutsOfBatches(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(dbtest.URL(t))
 	require.NoError(t, err)
-	for given, want := range map[string]string{"": "1250ms 50ms", "60000": "20s 50ms"} {
+	for given, want := range map[string]string{"": "1250ms 50ms", "60000": "20s 50ms", "prepared": "1250ms 50ms generic"} {
 		q := u.Query()
 		q.Set("default_query_exec_mode", "cache_describe")
+		if given == "prepared" { // Statements over arrays are planned once, and so by index.
+			q.Set("default_query_exec_mode", "cache_statement")
+			given = ""
+		}
 		if given != "" {
 			q.Set("statement_timeout", given) // which the pooler keeps from the server, so that the role's is left
 		}
@@ -193,8 +204,9 @@ func TestPoolerAndTimeoutsOfBatches(t *testing.T) {
 		}
 		pool.Reset()
 		limits := func(ctx context.Context, q *db.Queries) (is string, err error) {
-			err = q.DB().QueryRow(ctx, `SELECT current_setting('statement_timeout') || ' ' ||
-				current_setting('lock_timeout')`).Scan(&is)
+			err = q.DB().QueryRow(ctx, `SELECT concat_ws(' ', current_setting('statement_timeout'),
+				current_setting('lock_timeout'), CASE current_setting('plan_cache_mode') || current_setting('enable_seqscan')
+					WHEN 'force_generic_planoff' THEN 'generic' END)`).Scan(&is)
 			return is, err
 		}
 		b := postgres.NewBatched(pool, postgres.Statement[string, string]{

@@ -28,6 +28,25 @@ import (
 // has the same line.
 const ignored = "statement_timeout, lock_timeout, idle_in_transaction_session_timeout"
 
+// program is the PgBouncer under test.
+func program(t *testing.T) string {
+	t.Helper()
+	program := cmp.Or(os.Getenv("PGBOUNCER"), "pgbouncer")
+	installed.Need(t, program)
+	return program
+}
+
+// keepsPrepared reports whether it is one that can keep prepared statements in transaction mode: 1.21 or later.
+func keepsPrepared(t *testing.T) bool {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), program(t), "--version").Output() //nolint:gosec // the tester's choice
+	require.NoError(t, err)
+	var major, minor int
+	_, err = fmt.Sscanf(string(out), "PgBouncer %d.%d", &major, &minor)
+	require.NoError(t, err, string(out))
+	return major > 1 || minor >= 21
+}
+
 // bouncer is a PgBouncer in front of a world's database.
 type bouncer struct {
 	t      *testing.T
@@ -42,8 +61,7 @@ type bouncer struct {
 // newBouncer starts one. More are lines of its configuration.
 func newBouncer(t *testing.T, w *world.World, more ...string) *bouncer {
 	t.Helper()
-	program := cmp.Or(os.Getenv("PGBOUNCER"), "pgbouncer")
-	installed.Need(t, program)
+	program := program(t)
 	at, err := port.Loopback(t.Context())
 	require.NoError(t, err)
 	target, err := url.Parse(devpg.As(w.URL, "payonce_service"))
@@ -107,15 +125,15 @@ func (b *bouncer) kill() {
 	<-b.exited
 }
 
-// url leads through the pooler, with the parameters.
-func (b *bouncer) url(parameters ...string) string {
+// url leads through the pooler, with the kind of statements unless that is empty.
+func (b *bouncer) url(statements string) string {
 	u := *b.target
 	u.Host = b.at.String()
-	query := u.Query()
-	for i := 0; i < len(parameters); i += 2 {
-		query.Set(parameters[i], parameters[i+1])
+	if statements != "" {
+		query := u.Query()
+		query.Set("default_query_exec_mode", statements)
+		u.RawQuery = query.Encode()
 	}
-	u.RawQuery = query.Encode()
 	return u.String()
 }
 

@@ -18,11 +18,33 @@ import (
 
 func TestMain(m *testing.M) { world.Main(m) }
 
-// modes are PgBouncer's, with as many server connections as the service needs in each: in session mode all that its
-// processes open, in transaction mode a few.
-var modes = map[string][]string{
-	"session":     {"pool_mode = session", "default_pool_size = 60"},
-	"transaction": {"pool_mode = transaction", "default_pool_size = 6"},
+const (
+	described = "cache_describe"
+	prepared  = "cache_statement"
+)
+
+// setting is a pooler as docs/operations.md describes it, with as many server connections as the service needs: in session
+// mode all that its processes open, in transaction mode a few.
+type setting struct {
+	name       string
+	statements string
+	lines      []string
+}
+
+func settings(t *testing.T) []setting {
+	t.Helper()
+	all := []setting{
+		{"session", prepared, []string{"pool_mode = session", "default_pool_size = 60"}},
+		{"transaction", described, []string{"pool_mode = transaction", "default_pool_size = 6"}},
+	}
+	if keepsPrepared(t) {
+		all = append(all, setting{"transaction with prepared statements", prepared, []string{
+			"pool_mode = transaction", "default_pool_size = 6", "max_prepared_statements = 500",
+		}})
+	} else {
+		t.Log("this PgBouncer keeps no prepared statements in transaction mode; one of 1.21 or later can be named in PGBOUNCER")
+	}
+	return all
 }
 
 const (
@@ -35,13 +57,13 @@ const (
 // of it, and the audit through the pooler finds nothing.
 func TestServesBehindPgBouncer(t *testing.T) {
 	t.Parallel()
-	for mode, lines := range modes {
-		t.Run(mode, func(t *testing.T) {
+	for _, s := range settings(t) {
+		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			w := world.New(t)
-			b := newBouncer(t, w, append(lines, "ignore_startup_parameters = "+ignored)...)
+			b := newBouncer(t, w, append(s.lines, "ignore_startup_parameters = "+ignored)...)
 			setTimeouts(w)
-			through := "DATABASE_URL=" + b.url("default_query_exec_mode", "cache_describe")
+			through := "DATABASE_URL=" + b.url(s.statements)
 			processes := []*world.Process{w.Process(through), w.Process(through)}
 			tenants := []world.Tenant{w.Tenant, w.NewTenant()}
 			w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop, Times: 5})
@@ -87,7 +109,7 @@ func TestServesBehindPgBouncer(t *testing.T) {
 			audit, err := w.Command([]string{"audit"}, through).CombinedOutput()
 			require.NoError(t, err, string(audit))
 			doctor, _ := w.Command([]string{"doctor"}, through).CombinedOutput() // which misses Stripe's webhooks
-			require.Contains(t, string(doctor), "behind a connection pooler, with cache_describe and the timeouts")
+			require.Contains(t, string(doctor), "behind a connection pooler, with the timeouts and the kind")
 		})
 	}
 }
@@ -129,8 +151,20 @@ func final(t *testing.T, client func() world.Client, path, key, body string) str
 // them apart.
 func TestScopesEndWithTheirTransactions(t *testing.T) {
 	t.Parallel()
+	for _, s := range settings(t) {
+		if s.name != "session" {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				scopesEnd(t, s)
+			})
+		}
+	}
+}
+
+func scopesEnd(t *testing.T, s setting) {
+	t.Helper()
 	w := world.New(t)
-	b := newBouncer(t, w, "pool_mode = transaction", "default_pool_size = 2", "ignore_startup_parameters = "+ignored)
+	b := newBouncer(t, w, append(s.lines, "default_pool_size = 2", "ignore_startup_parameters = "+ignored)...)
 	setTimeouts(w)
 	local := w.Local(world.LocalOptions{}) // It has no relay, so that events wait.
 	waiting := map[string]int64{}          // by scope
@@ -141,7 +175,7 @@ func TestScopesEndWithTheirTransactions(t *testing.T) {
 		waiting[tenant.ID] = n
 	}
 	waiting[""], waiting["*"] = 0, 10
-	pool, err := postgres.Open(t.Context(), b.url("default_query_exec_mode", "cache_describe"), postgres.Options{})
+	pool, err := postgres.Open(t.Context(), b.url(s.statements), postgres.Options{})
 	require.NoError(t, err)
 	defer pool.Close()
 	require.NoError(t, pool.Check(t.Context()))
@@ -194,23 +228,35 @@ func TestStartsOnlyWithWhatItNeeds(t *testing.T) {
 		defer pool.Close()
 		return pool.Check(t.Context())
 	}
-	for mode, lines := range modes {
+	for mode, lines := range map[string][]string{
+		"session":     {"pool_mode = session"},
+		"transaction": {"pool_mode = transaction"},
+	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
+			if keepsPrepared(t) {
+				lines = append(lines, "max_prepared_statements = 0")
+			}
 			w := world.New(t)
 			asDelivered := newBouncer(t, w, lines...)
-			require.ErrorContains(t, check(t, asDelivered.url("default_query_exec_mode", "cache_describe")),
-				"ignore_startup_parameters")
+			require.ErrorContains(t, check(t, asDelivered.url(described)), "ignore_startup_parameters")
 			b := newBouncer(t, w, append(lines, "ignore_startup_parameters = "+ignored)...)
-			require.ErrorContains(t, check(t, b.url("default_query_exec_mode", "cache_describe")),
+			require.ErrorContains(t, check(t, b.url(described)),
 				"sessions have no statement_timeout, lock_timeout, idle_in_transaction_session_timeout,")
 			setTimeouts(w)
 			b.kill() // A session that is open keeps the timeouts that it began with.
 			b.start()
-			require.NoError(t, check(t, b.url("default_query_exec_mode", "cache_describe")))
-			require.ErrorContains(t, check(t, b.url()), "this is a connection pooler")
+			require.NoError(t, check(t, b.url(described)))
+			require.ErrorContains(t, check(t, b.url("")), "this is a connection pooler")
+			for range 2 { // the second time with what the first has left
+				if err := check(t, b.url(prepared)); mode == "session" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, "this connection pooler loses prepared statements")
+				}
+			}
 
-			pool, err := postgres.Open(t.Context(), b.url("default_query_exec_mode", "cache_describe"), postgres.Options{})
+			pool, err := postgres.Open(t.Context(), b.url(described), postgres.Options{})
 			require.NoError(t, err)
 			defer pool.Close()
 			_, err = pool.Migrate(t.Context())
