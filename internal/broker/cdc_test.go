@@ -143,7 +143,7 @@ func TestCDC(t *testing.T) {
 }
 
 func hasConsumers(b Broker, n int) bool {
-	c := b.(*cdc) //nolint:errcheck // a panic is as good
+	c := b.(*cdc)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.consumers) == n
