@@ -14,7 +14,7 @@ import (
 )
 
 // cdcScheme has no broker: events go into the write-ahead log of the service's own database, from which others take
-// them (docs/change-data-capture.md).
+// them.
 var cdcScheme = scheme{
 	names: []string{"cdc"}, use: "cdc:",
 	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) {

@@ -39,7 +39,7 @@ func program(t *testing.T) string {
 // keepsPrepared reports whether it is one that can keep prepared statements in transaction mode: 1.21 or later.
 func keepsPrepared(t *testing.T) bool {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), program(t), "--version").Output() //nolint:gosec // the tester's choice
+	out, err := exec.CommandContext(t.Context(), program(t), "--version").Output()
 	require.NoError(t, err)
 	var major, minor int
 	_, err = fmt.Sscanf(string(out), "PgBouncer %d.%d", &major, &minor)
@@ -101,7 +101,7 @@ func newBouncer(t *testing.T, w *world.World, more ...string) *bouncer {
 
 func (b *bouncer) start() {
 	b.t.Helper()
-	b.cmd = exec.Command(b.as[0], append(b.as[1:], "-q", b.config)...) //nolint:noctx,gosec // kill ends it
+	b.cmd = exec.Command(b.as[0], append(b.as[1:], "-q", b.config)...) //nolint:gosec // kill ends it
 	b.cmd.Stderr = &logs{t: b.t}
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(b.t, b.cmd.Start())
