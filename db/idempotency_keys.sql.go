@@ -234,7 +234,8 @@ SELECT asked.ordinal::integer AS ordinal, k.operation, k.fingerprint, k.resource
     (CASE WHEN k.finished_at IS NULL AND k.leased_until > clock_timestamp()
         THEN extract(epoch FROM k.leased_until - clock_timestamp()) ELSE 0 END)::float8 AS held_seconds,
     coalesce(k.answer_version, 0)::smallint AS answer_version,
-    coalesce(k.answer_status, 0)::smallint AS answer_status, k.answer_headers, k.answer_body
+    coalesce(k.answer_status, 0)::smallint AS answer_status, k.answer_headers, k.answer_body,
+    (current_setting('synchronous_standby_names') <> '')::boolean AS standby
 FROM asked
 JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
 `
@@ -257,6 +258,7 @@ type KeyLookupRow struct {
 	AnswerStatus  int16
 	AnswerHeaders []byte
 	AnswerBody    []byte
+	Standby       bool
 }
 
 // The history of a key begins when a second holder takes over, with how far the first one came. Most keys have one
@@ -269,7 +271,7 @@ type KeyLookupRow struct {
 // Reads keys for replays, by primary key, over arrays. No row: the key was never used. It returns only what a response
 // is made of, and nothing nullable: a nullable column, and the pointer to it, cost the service more than the server.
 // held_seconds is 0 unless the key is held. leased_until is not returned: it is -infinity once released, which
-// time.Time cannot represent.
+// time.Time cannot represent. standby is whether commits wait for a standby.
 func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) ([]KeyLookupRow, error) {
 	rows, err := q.db.Query(ctx, KeyLookup, arg.TenantIds, arg.Keys)
 	if err != nil {
@@ -292,6 +294,7 @@ func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) ([]KeyLook
 			&i.AnswerStatus,
 			&i.AnswerHeaders,
 			&i.AnswerBody,
+			&i.Standby,
 		); err != nil {
 			return nil, err
 		}

@@ -23,6 +23,18 @@ func (q *Queries) PlanByIndex(ctx context.Context) error {
 	return err
 }
 
+const StandbyAwait = `-- name: StandbyAwait :exec
+SELECT pg_logical_emit_message(true, 'payonce', '')
+`
+
+// Writes a message to the log of the server and to no table, so that the COMMIT waits for the synchronous standby, if
+// there is one. The standby then has everything that was committed before. Its transaction gets a number, because one
+// without a number does not wait. Plugins of logical decoding ignore messages unless they ask for them.
+func (q *Queries) StandbyAwait(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, StandbyAwait)
+	return err
+}
+
 const TimeoutsForAudit = `-- name: TimeoutsForAudit :exec
 SELECT set_config('statement_timeout', $1::text, true)
 `

@@ -9,3 +9,9 @@ SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('en
 -- name: TimeoutsForAudit :exec
 -- Sets the timeout for the rest of the transaction: the default is for requests.
 SELECT set_config('statement_timeout', @milliseconds::text, true);
+
+-- name: StandbyAwait :exec
+-- Writes a message to the log of the server and to no table, so that the COMMIT waits for the synchronous standby, if
+-- there is one. The standby then has everything that was committed before. Its transaction gets a number, because one
+-- without a number does not wait. Plugins of logical decoding ignore messages unless they ask for them.
+SELECT pg_logical_emit_message(true, 'payonce', '');

@@ -157,11 +157,7 @@ func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim,
 // recognise reads back a claim that may have been made. Nil without an error: there is none.
 func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, error) {
 	s.o.Metrics.inDoubt.Inc()
-	var row db.KeyReadRow
-	err := s.untilAnswered(ctx, func() (err error) {
-		row, err = s.read.Do(ctx, keyOf{n.Request.TenantID, n.Request.Key})
-		return err
-	})
+	row, err := s.readKey(ctx, keyOf{n.Request.TenantID, n.Request.Key})
 	switch {
 	case errors.Is(err, postgres.ErrNoRows):
 		return nil, nil

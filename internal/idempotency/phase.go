@@ -137,11 +137,7 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 
 // readBack reads whether the phase that ends at to has been committed under our token.
 func (c *Claim) readBack(ctx context.Context, to string) (done bool, err error) {
-	var row db.KeyReadRow
-	err = c.store.untilAnswered(ctx, func() (err error) {
-		row, err = c.store.read.Do(ctx, keyOf{c.TenantID, c.Key})
-		return err
-	})
+	row, err := c.store.readKey(ctx, keyOf{c.TenantID, c.Key})
 	switch {
 	case err != nil:
 		return false, err

@@ -132,8 +132,9 @@ type Found struct {
 	token      int64         // of a Waiting: the fencing token that was seen
 }
 
-// Lookup reads the state of the request's key. It writes nothing, so a replay costs one read. After an error nothing is
-// known about the key, and the caller must not treat it as new.
+// Lookup reads the state of the request's key. It writes nothing, so a replay costs one read. Where commits wait for a
+// standby, an answer is a Replay once the standby has it, and InFlight as long as that is not certain: the wait of its
+// commit may have been canceled. After an error nothing is known about the key, and the caller must not treat it as new.
 func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	row, err := s.lookup.Do(ctx, keyOf{r.TenantID, r.Key})
 	if errors.Is(err, postgres.ErrNoRows) {
@@ -153,6 +154,11 @@ func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	case row.AnswerDropped:
 		f.State = Expired
 	default:
+		if row.Standby && s.pool.AwaitStandby(ctx, r.TenantID) != nil {
+			// The answer is here, and perhaps nowhere else. It is not sent, and nothing is begun in its place.
+			f.State, f.RetryAfter = InFlight, time.Second
+			break
+		}
 		f.State = Replay
 		f.Answer, err = s.openAnswer(r.TenantID, r.Key, row.AnswerVersion, row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)
 	}
@@ -197,6 +203,18 @@ func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error
 	s.o.Metrics.takeover(c)
 	tracing.Current(ctx).Link(c.origin)
 	return c, nil
+}
+
+// readKey reads a key after a COMMIT whose outcome is unknown. What it returns will not be lost: where commits wait for
+// a standby, the standby has it.
+func (s *Store) readKey(ctx context.Context, k keyOf) (row db.KeyReadRow, err error) {
+	err = s.untilAnswered(ctx, func() (err error) {
+		if row, err = s.read.Do(ctx, k); err == nil {
+			err = s.pool.AwaitStandby(ctx, k.tenantID)
+		}
+		return err
+	})
+	return row, err
 }
 
 // untilAnswered retries a read while the server cannot be reached: a restart takes about a second, and without the read

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -89,3 +90,9 @@ const (
 
 // Again lets the time pass after which a resealer begins anew.
 func (r *Resealer) Again() { r.ended = r.ended.Add(-resealAgain - time.Second) }
+
+// ReadWarned reads a server's messages as a connection does.
+func ReadWarned(r io.Reader) (passed string, err error) {
+	b, err := io.ReadAll(&warned{r: r})
+	return string(b), err
+}

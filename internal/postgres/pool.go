@@ -29,6 +29,7 @@ const (
 	dialTimeout      = 3 * time.Second  // TCP alone, so that the next host is not long in coming
 	pingTimeout      = 3 * time.Second
 	rollbackTimeout  = 3 * time.Second
+	standbyTimeout   = 3 * time.Second
 	maxConnsDefault  = 16 + keyConns + probeConns
 	keyConns         = 2                // for checking API keys
 	probeConns       = 1                // for readiness
@@ -62,7 +63,8 @@ type Pool struct {
 	keys    *pgxpool.Pool // of API keys
 	probe   *pgxpool.Pool // of readiness
 	lanes   *lanes
-	within  time.Duration // bounds the wait for one response
+	standby *Batched[string, struct{}] // of AwaitStandby
+	within  time.Duration              // bounds the wait for one response
 
 	prepares   bool // also behind a pooler, as the connection string says
 	readOnly   bool
@@ -120,6 +122,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if !o.ReadOnly {
 		refuseReadOnly(cfg.ConnConfig)
 	}
+	loseLocalCommits(cfg.ConnConfig)
 	// The check sends nothing, but the next statement gets the connection that was unused for longest. So it must not
 	// come more often than they are closed, or statements that one connection could take would keep several open.
 	cfg.MaxConnIdleTime, cfg.HealthCheckPeriod = idleFor, idleFor
@@ -165,6 +168,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		return nil, fmt.Errorf("open the connection pool of batches: %w", err)
 	}
 	p.Queries, p.batches = db.New(bounded{byTurns{scoped{p.pgx, setScope}}, within}), db.New(bounded{scoped{p.hot, scopeOfBatch}, within})
+	p.standby = NewBatched(p, awaitStandby)
 	p.keys, p.probe = p.pgx, p.pgx
 	if reserved {
 		if p.keys, err = reserve(ctx, hot, keyConns); err == nil {
@@ -455,7 +459,8 @@ func Unavailable(err error) bool {
 		refused *pgconn.PgError
 		network net.Error
 	)
-	if errors.As(err, &dial) || errors.Is(err, ErrNotSent) || errors.Is(err, ErrReadOnly) {
+	if errors.As(err, &dial) || errors.Is(err, ErrNotSent) || errors.Is(err, ErrReadOnly) ||
+		errors.Is(err, ErrStandbyAway) {
 		return true
 	}
 	if errors.As(err, &refused) {

@@ -25,6 +25,8 @@ const (
 	msgNoTimeout = "sessions have no %s, so nothing would end a statement that hangs: a pooler dropped what the " +
 		"service sets " +
 		"while it connects, or it was switched off; set it with ALTER ROLE … SET, as docs/operations.md shows"
+	msgNoWarnings = "sessions have client_min_messages = error, which hides that the wait of a COMMIT for the " +
+		"synchronous standby was canceled; set it to warning or lower with ALTER ROLE … SET"
 	msgRefusesTimeouts = "the connection pooler rejects the timeouts that the service sets while it connects; list " +
 		"them in its " +
 		"ignore_startup_parameters, and set them for the role, as docs/operations.md shows: %w"
@@ -44,8 +46,8 @@ var errPooled = errors.New(
 // limits are the settings without which a process that is paused would keep its locks for ever.
 var limits = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"}
 
-const unlimited = `SELECT coalesce(array_agg(name), '{}')::text[] FROM unnest($1::text[]) AS name WHERE
-	current_setting(name) = '0'`
+const unlimited = `SELECT coalesce(array_agg(name) FILTER (WHERE current_setting(name) = '0'), '{}')::text[],
+	current_setting('client_min_messages') = 'error' FROM unnest($1::text[]) AS name`
 
 // Check connects to the server, and rejects sessions in which the service would fail later, those of batches included.
 // Its errors tell an operator what to change in the connection string.
@@ -80,10 +82,16 @@ func check(ctx context.Context, pool *pgxpool.Pool, prepares bool) error {
 			return err
 		}
 	}
-	var missing []string
-	err = conn.QueryRow(ctx, unlimited, pgx.QueryExecModeExec, limits).Scan(&missing)
+	var (
+		missing []string
+		hidden  bool
+	)
+	err = conn.QueryRow(ctx, unlimited, pgx.QueryExecModeExec, limits).Scan(&missing, &hidden)
 	if err != nil {
 		return fmt.Errorf(msgCannotConnect, err)
+	}
+	if hidden {
+		return errors.New(msgNoWarnings)
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf(msgNoTimeout, strings.Join(missing, ", "))
