@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -121,6 +122,71 @@ func TestFailover(t *testing.T) {
 	require.Equal(t, 1, w.Sim.ChargeCount(order))
 	require.Equal(t, 1, w.Sim.ChargeCount(other))
 	require.NotContains(t, both.Log(), `"status":500`)
+}
+
+// TestLocalCommitIsNoAnswer: the waits of commits for the synchronous standby are canceled, as by an operator who frees a
+// database that hangs. PostgreSQL says that each is committed, and a failover loses it. No client gets an answer that is
+// lost with it, neither at first nor when it retries; it gets it when the standby has it.
+func TestLocalCommitIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	server := dbtest.Server(t, func(o *devpg.Options) { o.Settings = map[string]string{"synchronous_commit": "on"} })
+	dbtest.Migrated(t, server.URL)
+	w := world.On(t, server.URL)
+	p := w.Process()
+	order, paid := p.Order(), p.Order()
+	final := p.Pay("before", paid, "pm_card_visa")
+	require.Equal(t, http.StatusCreated, final.Status, final)
+	operator, err := pgxpool.New(t.Context(), server.URL)
+	require.NoError(t, err)
+	defer operator.Close()
+	standbys := func(names string) {
+		for _, sql := range []string{`ALTER SYSTEM SET synchronous_standby_names = '` + names + `'`, `SELECT pg_reload_conf()`} {
+			_, err := operator.Exec(t.Context(), sql)
+			require.NoError(t, err)
+		}
+	}
+	standbys("nobody")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	canceled := make(chan int64, 1)
+	go func() {
+		var n int64
+		for ctx.Err() == nil {
+			tag, err := operator.Exec(ctx, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+			if err == nil {
+				n += tag.RowsAffected()
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		canceled <- n
+	}()
+	w.Until("the server waits for a standby", func() bool {
+		return w.Text(`SELECT current_setting('synchronous_standby_names')`) == "nobody"
+	})
+	unknown := []int{http.StatusAccepted, http.StatusConflict, http.StatusServiceUnavailable}
+	for try := range 3 {
+		a := p.Pay("canceled", order, "pm_card_visa")
+		require.Contains(t, unknown, a.Status, "try %d: %s", try, a)
+		require.NotEmpty(t, a.Header.Get("Retry-After"), a)
+	}
+	a := p.Post("/v1/orders", "order", newOrder)
+	require.Contains(t, unknown, a.Status, "%s", a)
+	require.Positive(t, w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'order' AND finished_at IS NOT NULL`),
+		"the order is committed here, and can be read")
+	again := p.Post("/v1/orders", "order", newOrder)
+	require.Contains(t, unknown, again.Status, "%s", again)
+	known := p.Pay("before", paid, "pm_card_visa")
+	require.Contains(t, unknown, known.Status, "what the standby had before cannot be told from the rest: %s", known)
+	stop()
+	require.Positive(t, <-canceled)
+
+	standbys("")
+	require.Equal(t, http.StatusCreated, p.PayUntilFinal("canceled", order, "pm_card_visa").Status)
+	w.Until("the order is answered", func() bool { return p.Post("/v1/orders", "order", newOrder).Status == http.StatusCreated })
+	require.Equal(t, final.Body, p.Pay("before", paid, "pm_card_visa").Body)
+	w.RequireChargedOnce(order)
+	w.RequireChargedOnce(paid)
+	require.NotContains(t, p.Log(), `"status":500`)
 }
 
 // hosts is a connection string with several hosts, as docs/operations.md shows it.
