@@ -24,12 +24,12 @@ func (q *Queries) PlanByIndex(ctx context.Context) error {
 }
 
 const StandbyAwait = `-- name: StandbyAwait :exec
-SELECT pg_logical_emit_message(true, 'payonce', '')
+SELECT CASE WHEN current_setting('synchronous_standby_names') <> '' THEN pg_logical_emit_message(true, 'payonce', '') END
 `
 
-// Writes a message to the log of the server and to no table, so that the COMMIT waits for the synchronous standby, if
-// there is one. The standby then has everything that was committed before. Its transaction gets a number, because one
-// without a number does not wait. Plugins of logical decoding ignore messages unless they ask for them.
+// Writes a message to the log of the server and to no table, if commits wait for a synchronous standby, so that the
+// COMMIT of this waits as well. The standby then has everything that was committed before. Its transaction gets a number,
+// because one without a number does not wait. Plugins of logical decoding ignore messages unless they ask for them.
 func (q *Queries) StandbyAwait(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, StandbyAwait)
 	return err

@@ -133,8 +133,8 @@ type Found struct {
 }
 
 // Lookup reads the state of the request's key. It writes nothing, so a replay costs one read. Where commits wait for a
-// standby, an answer is a Replay once the standby has it, and InFlight as long as that is not certain: the wait of its
-// commit may have been canceled. After an error nothing is known about the key, and the caller must not treat it as new.
+// standby, it waits until the standby has the answer, because the wait of its commit may have been canceled. After an
+// error nothing is known about the key, and the caller must not treat it as new.
 func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	row, err := s.lookup.Do(ctx, keyOf{r.TenantID, r.Key})
 	if errors.Is(err, postgres.ErrNoRows) {
@@ -154,10 +154,10 @@ func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	case row.AnswerDropped:
 		f.State = Expired
 	default:
-		if row.Standby && s.pool.AwaitStandby(ctx, r.TenantID) != nil {
-			// The answer is here, and perhaps nowhere else. It is not sent, and nothing is begun in its place.
-			f.State, f.RetryAfter = InFlight, time.Second
-			break
+		if row.Standby { // The answer is here, and perhaps nowhere else.
+			if err = s.pool.AwaitStandby(ctx, r.TenantID); err != nil {
+				return Found{}, fmt.Errorf("look up the key: %w", err)
+			}
 		}
 		f.State = Replay
 		f.Answer, err = s.openAnswer(r.TenantID, r.Key, row.AnswerVersion, row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)

@@ -30,13 +30,14 @@ type Received struct {
 // Intake stores events before their senders get a response. Those that arrive at the same time share a statement, its
 // round trip and its commit, which are most of the cost of storing an event (docs/performance.md).
 type Intake struct {
+	pool  *postgres.Pool
 	store *postgres.Batched[Received, struct{}]
 	box   *sealed.Box
 }
 
 // NewIntake returns an intake. It starts nothing.
 func NewIntake(pool *postgres.Pool) *Intake {
-	return &Intake{store: postgres.NewBatched(pool, storing), box: pool.Box()}
+	return &Intake{pool: pool, store: postgres.NewBatched(pool, storing), box: pool.Box()}
 }
 
 // Receive stores an event, and reports whether it was new. Once it returns nil the event will be applied or parked, and
@@ -50,7 +51,7 @@ func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error
 	e.Payload = i.box.Seal(sealed.Payload(e.Consumer, e.ID), e.Payload)
 	_, err = i.store.Do(ctx, e)
 	if errors.Is(err, postgres.ErrNoRows) {
-		return false, nil
+		return false, i.pool.AwaitStandby(ctx, e.Consumer) // The first one's commit may be lost, and with it the event.
 	}
 	if !errors.Is(err, postgres.ErrFull) {
 		err = postgres.ClassifyWriteError(err)

@@ -111,8 +111,8 @@ var ErrStandbyAway = errors.New("the synchronous standby may not have what was r
 
 // AwaitStandby returns once the synchronous standby has everything that was committed before the call, which includes
 // what the caller has read. It is for a caller that passes on what it has read, as a replay, without a COMMIT of its own
-// behind the read: a COMMIT that is not in doubt says the same. Without a synchronous standby it is a small commit and
-// says nothing. Its only error is ErrStandbyAway, after three seconds or what ctx leaves of them.
+// behind the read: a COMMIT that is not in doubt says the same. Without a synchronous standby it is a round trip that
+// writes nothing. Its only error is ErrStandbyAway, after three seconds or what ctx leaves of them.
 func (p *Pool) AwaitStandby(ctx context.Context, tenant string) error {
 	ctx, cancel := context.WithTimeout(ctx, standbyTimeout)
 	defer cancel()
