@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,6 +45,9 @@ func (l *link) cut() { l.proxy.Stop() }
 func (l *link) repair(ctx context.Context) error {
 	for {
 		err := l.proxy.Start()
+		if errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+			return nil
+		}
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -52,6 +56,12 @@ func (l *link) repair(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// clean puts the cable back without anything that was done to it.
+func (l *link) clean(ctx context.Context) error {
+	l.proxy.Toxics.ResetToxics(ctx)
+	return l.repair(ctx)
 }
 
 // slow delays what passes, in both directions together by about so much.

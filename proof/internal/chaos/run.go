@@ -23,6 +23,8 @@ type Config struct {
 	Former    string   // an older version of it, as BuildAt made it; for RunVersions
 	People    []string // who moves money at Stripe without the service, of AllPeople
 
+	database cluster // of a run that loses its primaries; nil: one server
+
 	Prometheus bool // a real one watches, with our rules; there has to be one on this machine
 	Log        func(format string, args ...any)
 }
@@ -63,7 +65,7 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	r.report = Report{
 		Seed: r.Seed, Began: r.log.Began(), Duration: r.Duration.String(), Processes: r.Processes, Clients: r.Clients,
 		Tenants:    r.Tenants,
-		PostgreSQL: fmt.Sprintf("%d.%d", r.world.pg.Version/10000, r.world.pg.Version%10000),
+		PostgreSQL: r.world.version(),
 		Outcomes:   map[string]int{},
 	}
 	if err := r.traffic.stockUp(ctx); err != nil {

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -41,26 +43,28 @@ const (
 
 // world is the system under test and everything around it.
 type world struct {
-	dir     string
-	program string // the API
-	group   *process.Group
-	log     *process.Log
-	keepLog bool
-	pg      *devpg.Server
-	roles   devpg.Roles
-	pool    *postgres.Pool // the harness's own, for the checks
-	sim     *stripesim.Sim
-	stripe  *httptest.Server
-	replays atomic.Int64 // answers that Stripe gave a second time
-	events  *events
-	network *network
-	nodes   []*node
-	clocks  []time.Duration // of the nodes, over and over
-	former  string          // the program of the former version, if there is one
+	dir      string
+	program  string // the API
+	group    *process.Group
+	log      *process.Log
+	keepLog  bool
+	pg       *devpg.Server // nil if there is a cluster
+	cluster  cluster       // nil if there is one server
+	roles    devpg.Roles
+	service  string         // of a cluster: the service's role at its first primary
+	pool     *postgres.Pool // the harness's own, for the checks
+	sim      *stripesim.Sim
+	stripe   *httptest.Server
+	replays  atomic.Int64 // answers that Stripe gave a second time
+	events   *events
+	network  *network
+	nodes    []*node
+	tenants  []tenant
+	notified *httptest.Server // the first tenant's, for its webhooks
 
+	clocks     []time.Duration // of the nodes, over and over
+	former     string          // the program of the former version, if there is one
 	drainDelay time.Duration
-	tenants    []tenant
-	notified   *httptest.Server // the first tenant's, for its webhooks
 
 	prometheus *prometheus.Prometheus // nil: the run is not watched
 }
@@ -88,6 +92,12 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 	}
 	if w.log, err = process.NewLog("payonce-chaos-*.log"); err != nil {
 		return w, err
+	}
+	if w.cluster = c.database; w.cluster != nil && c.Program == "" {
+		c.Program = filepath.Join(w.dir, "api")
+		if err := process.Build(ctx, "cmd/api", c.Program); err != nil {
+			return w, err
+		}
 	}
 	if w.program = c.Program; c.Former != "" {
 		w.program, w.former = c.Former, c.Former
@@ -141,6 +151,9 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 
 // startDatabase starts a PostgreSQL that is ours to kill, with fsync on.
 func (w *world) startDatabase(ctx context.Context, c Config) (err error) {
+	if w.cluster != nil {
+		return w.startCluster(ctx)
+	}
 	for _, source := range []string{devpg.FromLocal, devpg.FromDownload} {
 		var failed error
 		w.pg, failed = devpg.Start(ctx, devpg.Options{Durable: true, MaxConnections: 200, Log: c.Log, Only: source})
@@ -174,6 +187,53 @@ func (w *world) migrate(ctx context.Context) error {
 		return fmt.Errorf("api migrate: %w: %s", err, out)
 	}
 	return nil
+}
+
+// startCluster starts the cluster, and opens it as it is reached without the cables of a node.
+func (w *world) startCluster(ctx context.Context) error {
+	primary, err := w.cluster.start(ctx, w)
+	if err != nil {
+		return err
+	}
+	roles, err := devpg.Migrate(ctx, primary)
+	if err != nil {
+		return err
+	}
+	addresses := strings.Join(w.cluster.addresses(), ",")
+	w.service = roles.Service
+	if w.roles.Service, err = at(roles.Service, addresses); err != nil {
+		return err
+	}
+	all, err := at(primary, addresses)
+	if err != nil {
+		return err
+	}
+	if w.pool, err = postgres.Open(ctx, all, postgres.Options{Name: "chaos", MaxConn: 4}); err != nil {
+		return err
+	}
+	_, err = w.pool.Raw().Exec(ctx, witnesses)
+	return err
+}
+
+// at is a connection string with other hosts, separated by commas.
+func at(dsn, hosts string) (string, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", err
+	}
+	u.Host = hosts
+	return u.String(), nil
+}
+
+// version is PostgreSQL's.
+func (w *world) version() string {
+	v := 0
+	if w.pg != nil {
+		v = w.pg.Version
+	} else {
+		v = w.cluster.version()
+	}
+	return fmt.Sprintf("%d.%d", v/10000, v%10000)
 }
 
 // startStripe runs the simulator here, where no kill reaches it.
@@ -214,21 +274,38 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 		}
 		*addr = free.String()
 	}
-	if n.wire, err = pgproxy.Start(w.roles.Service); err != nil {
-		return n, err
+	upstreams := map[string]string{toBroker: w.events.addr, toStripe: w.stripe.Listener.Addr().String()}
+	if w.cluster == nil {
+		if n.wire, err = pgproxy.Start(w.roles.Service); err != nil {
+			return n, err
+		}
+		if n.dsn, err = url.Parse(n.wire.URL()); err != nil {
+			return n, err
+		}
+		upstreams[toPostgres] = n.dsn.Host
+	} else {
+		n.offset = 0
+		if n.dsn, err = url.Parse(w.service); err != nil {
+			return n, err
+		}
+		for i, address := range w.cluster.addresses() {
+			upstreams[toServer(i)] = address
+		}
 	}
-	if n.dsn, err = url.Parse(n.wire.URL()); err != nil {
-		return n, err
-	}
-	for to, upstream := range map[string]string{toPostgres: n.dsn.Host, toBroker: w.events.addr,
-		toStripe: w.stripe.Listener.Addr().String()} {
-		l, err := w.network.lay(n.name, to, upstream)
+	for _, to := range slices.Sorted(maps.Keys(upstreams)) {
+		l, err := w.network.lay(n.name, to, upstreams[to])
 		if err != nil {
 			return n, err
 		}
 		n.links = append(n.links, l)
 	}
-	n.dsn.Host = n.link(toPostgres).addr()
+	var hosts []string
+	for _, l := range n.links {
+		if strings.HasPrefix(l.to, toPostgres) {
+			hosts = append(hosts, l.addr())
+		}
+	}
+	n.dsn.Host = strings.Join(hosts, ",")
 	n.program = w.program
 	n.child = process.Child{Name: n.name, Args: []string{"serve"}, Group: w.group, Log: w.log,
 		Env: []string{
@@ -249,6 +326,9 @@ const (
 	toBroker   = "broker"
 	toStripe   = "stripe"
 )
+
+// toServer is the cable to a server of a cluster, or to the proxy before it.
+func toServer(i int) string { return fmt.Sprintf("%s-%d", toPostgres, i+1) }
 
 func (n *node) link(to string) *link {
 	for _, l := range n.links {
@@ -339,6 +419,9 @@ func (w *world) stop() {
 	}
 	if w.pg != nil {
 		_ = w.pg.Stop()
+	}
+	if w.cluster != nil {
+		w.cluster.stop()
 	}
 	if w.log != nil {
 		_ = w.log.Close(w.keepLog)

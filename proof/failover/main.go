@@ -1,0 +1,101 @@
+// Command failover takes PostgreSQL's primary away while clients are at work, and counts what they lose.
+//
+//	go run -C proof ./failover [-losses killed,frozen,cut,canceled] [-seed N] [-out DIR]
+//	make failover
+//
+// A primary and its synchronous standby, three processes of the service with both in their DATABASE_URL, and clients
+// that pay, refund, capture and check out. The primary is killed, frozen, cut off, and killed after an operator has
+// canceled the waits of its commits; each time the standby is promoted, and the lost server becomes its standby. It
+// exits 0 only if no answer that a client got is lost, every order is charged at most once, every invariant holds, and
+// new writes are acknowledged within ten seconds of each loss; 1 if not, 2 if it could not run. It leaves report.json.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"example.com/payonce/proof/internal/chaos"
+	"example.com/payonce/proof/internal/inventory"
+)
+
+// Exit statuses.
+const (
+	violated = 1
+	couldNot = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(os.Args) == 4 && os.Args[1] == chaos.BrokerRole {
+		if err := chaos.ServeBroker(ctx, os.Args[2], os.Args[3], os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, "failover:", err)
+			os.Exit(couldNot)
+		}
+		return
+	}
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c := chaos.FailoverConfig{
+		Log: func(format string, args ...any) { _, _ = fmt.Fprintf(stdout, format+"\n", args...) },
+	}
+	flags := flag.NewFlagSet("failover", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Uint64Var(&c.Seed, "seed", rand.Uint64N(1_000_000), "what clients do")
+	flags.IntVar(&c.Processes, "processes", 3, "API processes")
+	flags.IntVar(&c.Clients, "clients", 8, "clients")
+	flags.StringVar(&c.Program, "program", "", "the service; built if empty")
+	flags.DurationVar(&c.Between, "between", 3*time.Second, "how long clients are at work before each loss")
+	losses := flags.String("losses", strings.Join(chaos.PairLosses, ","), "how the primary is lost, in this order")
+	out := flags.String("out", "out/failover", "the folder for report.json; a relative path starts at the repository's root")
+	if err := flags.Parse(args); err != nil {
+		return couldNot
+	}
+	fail := func(err error) int {
+		_, _ = fmt.Fprintln(stderr, "failover:", err)
+		return couldNot
+	}
+	c.Losses = strings.Split(*losses, ",")
+	if err := c.Check(); err != nil {
+		return fail(err)
+	}
+	if flags.NArg() > 0 {
+		return fail(fmt.Errorf("it takes no argument"))
+	}
+	report, err := chaos.RunFailover(ctx, c)
+	if err != nil {
+		return fail(err)
+	}
+	report.Print(stdout)
+	if err := write(inventory.Path(*out), report); err != nil {
+		return fail(err)
+	}
+	if !report.OK() {
+		return violated
+	}
+	return 0
+}
+
+// write leaves report.json.
+func write(dir string, report chaos.FailoverReport) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "report.json"), append(b, '\n'), 0o644)
+}
