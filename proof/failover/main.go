@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -58,7 +59,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&c.Clients, "clients", 8, "clients")
 	flags.StringVar(&c.Program, "program", "", "the service; built if empty")
 	flags.DurationVar(&c.Between, "between", 3*time.Second, "how long clients are at work before each loss")
-	losses := flags.String("losses", strings.Join(chaos.PairLosses, ","), "how the primary is lost, in this order")
+	flags.BoolVar(&c.Real, "cluster", false,
+		"three servers under Patroni, with etcd and HAProxy, instead of a pair that is failed over here")
+	losses := flags.String("losses", "", "how the primary is lost, in this order: of "+strings.Join(chaos.PairLosses, ",")+
+		", or with -cluster of "+strings.Join(chaos.RealLosses, ",")+"; empty: each once")
+	times := flags.Int("times", 1, "how often the list of losses is gone through")
 	out := flags.String("out", "out/failover", "the folder for report.json; a relative path starts at the repository's root")
 	if err := flags.Parse(args); err != nil {
 		return couldNot
@@ -67,7 +72,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "failover:", err)
 		return couldNot
 	}
-	c.Losses = strings.Split(*losses, ",")
+	ways := chaos.PairLosses
+	if c.Real {
+		ways = chaos.RealLosses
+	}
+	if *losses != "" {
+		ways = strings.Split(*losses, ",")
+	}
+	c.Losses = slices.Repeat(ways, max(1, *times))
 	if err := c.Check(); err != nil {
 		return fail(err)
 	}

@@ -189,8 +189,8 @@ func (r *failover) lose(ctx context.Context) (err error) {
 		}
 		loss.Back = r.since(loss)
 		r.report.Losses = append(r.report.Losses, loss)
-		r.Log("%2d %-14s noticed after %5.0f ms, promoted after %5.0f ms, writes after %5.0f ms; standby again after %5.0f ms%s",
-			i+1, how, loss.Noticed, loss.Promoted, loss.Writes, loss.Back, loss.more())
+		r.Log("%2d %-14s promoted after %5.0f ms, writes after %5.0f ms; standby again after %5.0f ms%s",
+			i+1, how, loss.Promoted, loss.Writes, loss.Back, loss.more())
 	}
 	rest(ctx, r.Between)
 	return nil
@@ -398,6 +398,9 @@ func (r *failover) judge(found []Check) {
 
 // newCluster is the cluster of a configuration.
 func newCluster(c FailoverConfig, synchronous bool) cluster {
+	if c.Real {
+		return &patroni{}
+	}
 	return &pair{synchronous: synchronous}
 }
 

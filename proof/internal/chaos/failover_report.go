@@ -14,9 +14,13 @@ func (c FailoverConfig) Check() error {
 	if c.Processes < 2 || c.Clients < 1 {
 		return fmt.Errorf("it takes two processes and a client")
 	}
+	ways := PairLosses
+	if c.Real {
+		ways = RealLosses
+	}
 	for _, how := range c.Losses {
-		if !slices.Contains(PairLosses, how) {
-			return fmt.Errorf("%q is no way to lose a primary; there are %v", how, PairLosses)
+		if !slices.Contains(ways, how) {
+			return fmt.Errorf("%q is no way to lose a primary; there are %v", how, ways)
 		}
 	}
 	return nil
