@@ -63,6 +63,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		"three servers under Patroni, with etcd and HAProxy, instead of a pair that is failed over here")
 	losses := flags.String("losses", "", "how the primary is lost, in this order: of "+strings.Join(chaos.PairLosses, ",")+
 		", or with -cluster of "+strings.Join(chaos.RealLosses, ",")+"; empty: each once")
+	behind := flags.Duration("async", 0,
+		"kill a primary once whose asynchronous standby is so far behind, count what is lost, reconcile, count again")
 	times := flags.Int("times", 1, "how often the list of losses is gone through")
 	out := flags.String("out", "out/failover", "the folder for report.json; a relative path starts at the repository's root")
 	if err := flags.Parse(args); err != nil {
@@ -86,7 +88,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if flags.NArg() > 0 {
 		return fail(fmt.Errorf("it takes no argument"))
 	}
-	report, err := chaos.RunFailover(ctx, c)
+	var report interface {
+		Print(w io.Writer)
+		OK() bool
+	}
+	var err error
+	if *behind > 0 {
+		report, err = chaos.RunAsync(ctx, c, *behind)
+	} else {
+		report, err = chaos.RunFailover(ctx, c)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -101,7 +112,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // write leaves report.json.
-func write(dir string, report chaos.FailoverReport) error {
+func write(dir string, report any) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

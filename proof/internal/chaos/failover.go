@@ -305,33 +305,17 @@ func (r *failover) count(ctx context.Context) error {
 		s.Operations++
 		s.Outcomes[op.Outcome.String()]++
 	}
-	lost, err := r.lostAnswers(ctx)
+	lost, err := r.lostRequests(ctx)
 	if err != nil {
 		return err
 	}
-	s.Acknowledged, s.Lost = len(r.traffic.acks), lost
+	for _, q := range lost {
+		s.Lost = append(s.Lost, fmt.Sprintf("%s with key %s of tenant %d", q.path, q.key, q.tenant))
+	}
+	s.Acknowledged = len(r.traffic.acks)
 	s.CommitsUnsure = int(r.watch.counted("payonce_commits_in_doubt_total"))
 	s.Charges, s.Orders, s.Twice, s.Unknown, err = r.charges(ctx)
 	return err
-}
-
-// lostAnswers are the keys whose final response a client has, and the database does not.
-func (r *failover) lostAnswers(ctx context.Context) (lost []string, err error) {
-	finished, err := r.world.strings(ctx, `SELECT tenant_id || ' ' || key FROM idempotency_keys WHERE finished_at IS NOT NULL`)
-	if err != nil {
-		return nil, err
-	}
-	there := map[string]bool{}
-	for _, k := range finished {
-		there[k] = true
-	}
-	for at, a := range r.traffic.acks {
-		if !there[r.world.tenants[at.tenant].ID+" "+at.key] {
-			lost = append(lost, fmt.Sprintf("key %s of tenant %d was answered %d %s", at.key, at.tenant, a.answer.status,
-				a.answer.object.ID))
-		}
-	}
-	return lost, nil
 }
 
 // charges counts what Stripe took: charges, the orders that they are for, those charged twice, and the PaymentIntents

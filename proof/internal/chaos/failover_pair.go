@@ -168,7 +168,10 @@ func (p *pair) lose(ctx context.Context, r *failover, how string) (l Loss, err e
 	for _, f := range undo {
 		f()
 	}
-	if err := p.exec(ctx, 1-old, "SELECT pg_promote()"); err != nil {
+	err = eventually(ctx, 20*time.Second, "the standby is promoted", func(ctx context.Context) bool {
+		return p.exec(ctx, 1-old, "SELECT pg_promote()") == nil // Replay may cancel it (40001).
+	})
+	if err != nil {
 		return l, err
 	}
 	p.primary = 1 - old

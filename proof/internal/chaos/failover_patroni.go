@@ -92,6 +92,7 @@ bootstrap:
         wal_log_hints: "on"
         max_connections: 200
         synchronous_commit: "on"
+        wal_retrieve_retry_interval: 500ms # The other standby is to follow the new primary at once: commits wait for it.
   initdb:
   - encoding: UTF8
   - locale: C

@@ -121,12 +121,17 @@ func (n *node) signal(s syscall.Signal) bool {
 	return n.up && n.child.Signal(s) == nil
 }
 
-// stop ends the node for good.
-func (n *node) stop() {
+// halt ends the node's process. run starts another.
+func (n *node) halt() {
 	if n.ending != nil {
 		n.ending()
 		<-n.stopped
 	}
+}
+
+// stop ends the node for good.
+func (n *node) stop() {
+	n.halt()
 	for _, l := range n.links {
 		l.cut()
 	}

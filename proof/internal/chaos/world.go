@@ -365,7 +365,7 @@ func (w *world) notify(ctx context.Context) error {
 func (w *world) command(ctx context.Context, into any, args ...string) error {
 	cmd := exec.CommandContext(ctx, w.program, args...)
 	cmd.Env = []string{"DATABASE_URL=" + w.roles.Service, "DATA_KEY=" + dataKey, "STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=" + w.stripe.URL,
-		"NOTIFY_PRIVATE_ADDRESSES=true"}
+		"NOTIFY_PRIVATE_ADDRESSES=true", "BROKER_URL=nats://" + w.events.addr}
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()
