@@ -33,6 +33,9 @@ chaos: ## inject faults into a running system for a minute, then check every inv
 versions: ## run the former version and this one side by side, under traffic
 	go run -C proof ./versions
 
+failover: ## kill, freeze and cut off PostgreSQL's primary under clients, promote its standby, count what they lost
+	go run -C proof ./failover
+
 museum: ## run the designs that do not charge once, and count what each one does wrong
 	go run -C proof ./museum
 
@@ -71,4 +74,4 @@ ci: ## run everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run
 
 .PHONY: help test simulator client race lint generate verify up down ci
-.PHONY: run proof chaos versions mutants museum observe load bench # part: proof
+.PHONY: run proof chaos failover versions mutants museum observe load bench # part: proof

@@ -96,15 +96,22 @@ func writable(d *diagnosis, f postgres.Facts) {
 	default:
 		d.say(healthy, "database.fsync", "on")
 	}
-	switch f.SynchronousCommit {
-	case "off":
+	switch commit := f.SynchronousCommit; {
+	case commit == "off":
 		d.say(bad, "database.synchronous_commit", "synchronous_commit is off: a crash loses the last payments that were "+
 			"acknowledged; turn it on for the server, the database and the role")
-	case "local":
+	case commit == "local":
 		d.say(warning, "database.synchronous_commit", "synchronous_commit is local: a commit does not wait for a synchronous "+
 			"standby, if there is one, and a failover may lose it; on waits")
+	case commit == "remote_write":
+		d.say(warning, "database.synchronous_commit", "synchronous_commit is remote_write: a commit waits until a synchronous "+
+			"standby has it in memory, and a failover after a power cut may lose it; on waits for the standby's disk")
+	case f.Standbys == "":
+		d.say(healthy, "database.synchronous_commit", "%s; synchronous_standby_names is empty: a commit waits for no standby, "+
+			"and a failover may lose the last ones (docs/operations.md, Failover)", commit)
 	default:
-		d.say(healthy, "database.synchronous_commit", "%s", f.SynchronousCommit)
+		d.say(healthy, "database.synchronous_commit", "%s; a commit waits for a standby (synchronous_standby_names = %s)",
+			commit, f.Standbys)
 	}
 }
 

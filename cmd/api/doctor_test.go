@@ -226,6 +226,10 @@ func TestDoctor(t *testing.T) {
 			c.system("synchronous_commit", "local")
 			return func() { c.system("synchronous_commit", "on") }
 		}, id: "database.synchronous_commit", status: warning, says: "synchronous_commit is local"},
+		{name: "SynchronousCommitInMemory", ill: func(c *clinic) func() {
+			c.system("synchronous_commit", "remote_write")
+			return func() { c.system("synchronous_commit", "on") }
+		}, id: "database.synchronous_commit", status: warning, says: "synchronous_commit is remote_write"},
 		{name: "DatabaseAway", ill: func(c *clinic) func() {
 			return c.set("DATABASE_URL", "postgres://payonce:hidden@127.0.0.1:9/payonce")
 		}, id: "database.reachable", status: bad, says: "connection refused"},

@@ -21,6 +21,7 @@ type Facts struct {
 	Fsync             bool
 	FullPageWrites    bool
 	SynchronousCommit string
+	Standbys          string    // synchronous_standby_names: for whom a commit waits
 	Now               time.Time // the server's clock
 	Role              string
 	// Lacks are the rights that the role needs and has not, such as "UPDATE on payments". A table that does not exist
@@ -44,7 +45,8 @@ const (
 	factsOfServer = `-- FactsOfServer
 SELECT current_setting('server_version_num')::int / 10000, current_setting('server_version'), pg_is_in_recovery(),
     current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on',
-    current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'), current_user::text, clock_timestamp(),
+    current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'),
+    current_setting('synchronous_standby_names'), current_user::text, clock_timestamp(),
     to_regclass('goose_db_version') IS NOT NULL,
     coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = to_regclass('tenants')), false),
     coalesce((SELECT row_security_active(c.oid) FROM pg_class c WHERE c.oid = to_regclass('tenants')), false),
@@ -90,7 +92,7 @@ func (p *Pool) Facts(ctx context.Context) (f Facts, err error) {
 	}
 	f.Asked = time.Now()
 	err = conn.QueryRow(ctx, factsOfServer, pgx.QueryExecModeExec, writtenTables).Scan(&f.Version, &f.FullVersion, &f.InRecovery,
-		&f.ReadOnly, &f.Fsync, &f.FullPageWrites, &f.SynchronousCommit, &f.Role, &f.Now, &f.Migrated,
+		&f.ReadOnly, &f.Fsync, &f.FullPageWrites, &f.SynchronousCommit, &f.Standbys, &f.Role, &f.Now, &f.Migrated,
 		&f.Owns, &f.Scoped, &f.Owners, &f.Temps)
 	f.Answered = time.Now()
 	if err != nil {

@@ -30,6 +30,9 @@ var inStep = map[string]struct{ step, line string }{
 	"go run ./cmd/demo":                                {"demo", "go run ./cmd/demo -all\n"},
 	"go run -C proof ./chaos":                          {"chaos", "go run -C proof ./chaos "},
 	"go run -C proof ./chaos -prometheus":              {"chaos", "go run -C proof ./chaos -prometheus "},
+	"go run -C proof ./failover":                       {"failover", "go run -C proof ./failover "},
+	"go run -C proof ./failover -cluster":              {"cluster", "go run -C proof ./failover -cluster "},
+	"go run -C proof ./failover -async 500ms":          {"cluster", "go run -C proof ./failover -async 500ms "},
 	"go run -C proof ./mutants":                        {"all_mutants", "go run -C proof ./mutants\n"},
 	"go run -C proof ./mutants -named":                 {"mutants", "go run -C proof ./mutants -named\n"},
 	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants -named\n"}, // one of them

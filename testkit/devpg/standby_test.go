@@ -1,6 +1,9 @@
 package devpg
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -25,4 +28,39 @@ func TestStandby(t *testing.T) {
 	require.NoError(t, primary.Halt("immediate"))
 	require.Equal(t, "true", query(t, standby.URL, "SELECT pg_promote()::text"))
 	run(t, standby.URL, "UPDATE kept SET answer = 'promoted'")
+}
+
+// A replica is made while its primary goes on, and is known to it by its name. A primary that was replaced joins the new
+// one, and has nothing any more that only it had.
+func TestReplica(t *testing.T) {
+	t.Parallel()
+	first, _ := start(t, Options{Only: FromLocal, Durable: true})
+	if _, err := os.Stat(filepath.Join(first.impl.(*process).bin.dir, "pg_basebackup")); err != nil {
+		t.Skipf("SKIPPED: pg_basebackup is not installed beside the server: %s", err)
+	}
+	address := func(s *Server) string { return fmt.Sprintf("127.0.0.1:%d", s.impl.(*process).port) }
+	run(t, first.URL, "CREATE TABLE kept AS SELECT 'before' AS answer")
+	pid := first.PID()
+	second, err := first.Replica(t.Context(), Following{Name: "second", Through: address(first)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, second.Stop()) })
+	require.Equal(t, pid, first.PID(), "it was not restarted")
+	run(t, first.URL, "ALTER SYSTEM SET synchronous_standby_names = 'second'")
+	run(t, first.URL, "SELECT pg_reload_conf()")
+	require.Eventually(t, func() bool {
+		return query(t, first.URL, "SELECT coalesce(string_agg(sync_state, ','), '') FROM pg_stat_replication") == "sync"
+	}, time.Minute, 20*time.Millisecond)
+
+	require.NoError(t, second.Halt("immediate"))
+	run(t, first.URL, "SET synchronous_commit = local; UPDATE kept SET answer = 'here alone'")
+	require.NoError(t, second.Resume())
+	require.NoError(t, first.Halt("immediate"))
+	require.Eventually(t, func() bool { return query(t, second.URL, "SELECT pg_promote()::text") == "true" }, time.Minute,
+		20*time.Millisecond)
+	run(t, second.URL, "UPDATE kept SET answer = 'promoted'")
+	require.NoError(t, first.Rejoin(t.Context(), Following{Name: "first", Through: address(second)}))
+	require.Eventually(t, func() bool { return query(t, first.URL, "SELECT answer FROM kept") == "promoted" }, time.Minute,
+		20*time.Millisecond)
+	require.Equal(t, "on", query(t, first.URL, "SHOW transaction_read_only"))
+	require.Empty(t, query(t, first.URL, "SHOW synchronous_standby_names"), "what was set for it as the primary is gone")
 }
