@@ -179,6 +179,7 @@ var startsCI = []string{
 	"KILLS=20 .ci/run brokers",
 	"DURATION=10m .ci/run client_chaos",
 	".ci/run long_attack",
+	".ci/run cluster",
 	".ci/run all_mutants",
 	"DEPTH=24 .ci/run protocol",
 	"FUZZTIME=10m .ci/run fuzz",

@@ -129,6 +129,11 @@ func RunFailover(ctx context.Context, c FailoverConfig) (report FailoverReport, 
 	if err := r.count(ctx); err != nil {
 		return r.report, err
 	}
+	r.Log("of %d acknowledged answers %d are lost; %d charges of %d orders", r.report.Acknowledged, len(r.report.Lost),
+		r.report.Charges, r.report.Orders)
+	if _, err := r.world.pool.Raw().Exec(ctx, `ANALYZE`); err != nil { // A new primary has not counted its rows yet.
+		return r.report, err
+	}
 	j := &checks{world: r.world, traffic: r.traffic, watch: r.watch, base: base}
 	j.add("I5", "everything that was begun is finished without its client", byQuery, r.report.Acknowledged, late)
 	if err := j.all(ctx, rand.New(rand.NewPCG(c.Seed, 2))); err != nil {

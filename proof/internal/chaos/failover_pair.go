@@ -13,8 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/devpg"
 )
 
@@ -101,25 +100,27 @@ func (p *pair) followed(ctx context.Context) error {
 	return err
 }
 
-// on runs do in a session of the superuser that waits for no standby.
-func (p *pair) on(ctx context.Context, i int, do func(*pgx.Conn) error) error {
-	cfg, err := pgx.ParseConfig(p.servers[i].URL)
+// on runs do on a server as the superuser, in sessions that wait for no standby.
+func on(ctx context.Context, dsn string, do func(*postgres.Pool) error) error {
+	u, err := url.Parse(dsn)
 	if err != nil {
 		return err
 	}
-	cfg.RuntimeParams["synchronous_commit"] = "local"
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	query := u.Query()
+	query.Set("synchronous_commit", "local")
+	u.RawQuery = query.Encode()
+	pool, err := postgres.Open(ctx, u.String(), postgres.Options{Name: "manager", MaxConn: 1, ReadOnly: true})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	return do(conn)
+	defer pool.Close()
+	return do(pool)
 }
 
 func (p *pair) exec(ctx context.Context, i int, statements ...string) error {
-	return p.on(ctx, i, func(conn *pgx.Conn) error {
+	return on(ctx, p.servers[i].URL, func(pool *postgres.Pool) error {
 		for _, sql := range statements {
-			if _, err := conn.Exec(ctx, sql); err != nil {
+			if _, err := pool.Raw().Exec(ctx, sql); err != nil {
 				return err
 			}
 		}
@@ -128,7 +129,7 @@ func (p *pair) exec(ctx context.Context, i int, statements ...string) error {
 }
 
 func (p *pair) count(ctx context.Context, i int, sql string) (n int, err error) {
-	err = p.on(ctx, i, func(conn *pgx.Conn) error { return conn.QueryRow(ctx, sql).Scan(&n) })
+	err = on(ctx, p.servers[i].URL, func(pool *postgres.Pool) error { return pool.Raw().QueryRow(ctx, sql).Scan(&n) })
 	return n, err
 }
 
@@ -203,12 +204,7 @@ func (p *pair) answers(ctx context.Context, i int) bool {
 	if err != nil {
 		return false
 	}
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	return conn.Ping(ctx) == nil
+	return on(ctx, dsn, func(pool *postgres.Pool) error { return pool.Ping(ctx) }) == nil
 }
 
 // fence takes the cables of a lost primary away from all that can be reached from here.
@@ -269,9 +265,9 @@ func (p *pair) cancelWaits(ctx context.Context, i int) (n int64, err error) {
 	if _, err := p.follow[i].swallow(); err != nil {
 		return 0, err
 	}
-	err = p.on(ctx, i, func(conn *pgx.Conn) error {
+	err = on(ctx, p.servers[i].URL, func(pool *postgres.Pool) error {
 		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
-			tag, err := conn.Exec(ctx, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+			tag, err := pool.Raw().Exec(ctx, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 			if err != nil {
 				return err
 			}

@@ -18,8 +18,7 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/port"
 )
 
@@ -201,12 +200,9 @@ func (p *patroni) startServers(ctx context.Context) (primary string, err error) 
 		return "", err
 	}
 	err = eventually(ctx, 30*time.Second, "HAProxy leads to the primary", func(ctx context.Context) bool {
-		conn, err := pgx.Connect(ctx, primary)
-		if err != nil {
-			return false
-		}
-		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-		return conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&p.number) == nil
+		return on(ctx, primary, func(pool *postgres.Pool) error {
+			return pool.Raw().QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&p.number)
+		}) == nil
 	})
 	return primary, err
 }
@@ -264,7 +260,8 @@ func (p *patroni) launch(name string, as *syscall.Credential, file string, args 
 		return nil, err
 	}
 	started := &program{
-		cmd: exec.Command(path, args...), exited: make(chan struct{}), log: filepath.Join(p.world.dir, name+".log"),
+		cmd:    exec.Command(path, args...), //nolint:noctx // stop ends it, in its turn
+		exited: make(chan struct{}), log: filepath.Join(p.world.dir, name+".log"),
 	}
 	log, err := os.OpenFile(started.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

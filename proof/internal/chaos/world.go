@@ -208,7 +208,7 @@ func (w *world) startCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.pool, err = postgres.Open(ctx, all, postgres.Options{Name: "chaos", MaxConn: 4}); err != nil {
+	if w.pool, err = postgres.Open(ctx, all, postgres.Options{Name: "chaos", MaxConn: 4, Statement: time.Minute}); err != nil {
 		return err
 	}
 	_, err = w.pool.Raw().Exec(ctx, witnesses)
