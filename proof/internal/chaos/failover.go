@@ -177,14 +177,9 @@ func (r *failover) lose(ctx context.Context) (err error) {
 	defer stop()
 	for i, how := range r.Losses {
 		rest(ctx, r.Between)
-		at := time.Now()
 		loss, err := r.world.cluster.lose(ctx, r, how)
 		if err != nil {
 			return fmt.Errorf("lose primary %d, %s: %w", i+1, how, err)
-		}
-		lost := at.Sub(r.log.Began())
-		if loss.At == 0 {
-			loss.At = lost.Seconds()
 		}
 		if err := r.awaitWrites(ctx, &loss); err != nil {
 			return err

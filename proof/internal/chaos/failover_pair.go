@@ -148,7 +148,6 @@ func (p *pair) lose(ctx context.Context, r *failover, how string) (l Loss, err e
 		p.straying.link(toServer(1 - old)).cut() // It is on the other side. What it is answered, the lost primary answers.
 		r.traffic.knockAt(p.world.nodes[:len(p.world.nodes)-1])
 	}
-	l.At = r.now()
 	var undo []func()
 	switch how {
 	case Killed, Canceled:
@@ -163,6 +162,7 @@ func (p *pair) lose(ctx context.Context, r *failover, how string) (l Loss, err e
 	if err != nil {
 		return l, err
 	}
+	l.At = r.now() // What it acknowledged until here, it acknowledged.
 	p.notice(ctx, old)
 	l.Noticed = r.since(l)
 	p.fence(old)

@@ -406,7 +406,6 @@ func (p *patroni) lose(ctx context.Context, r *failover, how string) (l Loss, er
 		return l, errors.New("there is no primary to lose")
 	}
 	p.how = how
-	l.At = r.now()
 	switch how {
 	case KilledServer:
 		err = signalAll(p.lost.server(), syscall.SIGKILL)
@@ -422,6 +421,7 @@ func (p *patroni) lose(ctx context.Context, r *failover, how string) (l Loss, er
 	if err != nil {
 		return l, err
 	}
+	l.At = r.now() // What it acknowledged until here, it acknowledged.
 	err = eventually(ctx, time.Minute, "another server is the primary", func(ctx context.Context) bool {
 		for _, n := range p.nodes {
 			if n != p.lost && n.is(ctx, "primary") {
