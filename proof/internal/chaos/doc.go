@@ -37,6 +37,10 @@
 // (Report.TooLittle). A judge is no better than what he would notice: the tests
 // show each of them something to find.
 //
+// A run of another kind (RunFailover) loses PostgreSQL's primary again and again, of
+// a pair of servers or of a cluster under Patroni, with the same clients and checks
+// (failover.go). RunAsync counts what an asynchronous standby loses.
+//
 // The schedule comes from the seed. The interleaving does not, as it never does
 // with real processes; a seed makes a bug likely to come back, not certain.
 package chaos
