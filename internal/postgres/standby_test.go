@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -233,5 +234,35 @@ func TestWarningIsFoundInPieces(t *testing.T) {
 		}
 		require.ErrorContains(t, err, "the wait for the synchronous standby was canceled", name)
 		require.ErrorContains(t, wholeErr, "the wait for the synchronous standby was canceled", name)
+	}
+}
+
+// TestStandbyIsKnownToTheStatements: a key says whether commits wait for a standby, and only then does StandbyAwait give
+// its transaction a number, without which its COMMIT would wait for nothing.
+func TestStandbyIsKnownToTheStatements(t *testing.T) {
+	t.Parallel()
+	a := newAwaiting(t)
+	for _, names := range []string{"nobody", ""} {
+		a.standbys(names)
+		tx, err := a.pool.Raw().Begin(t.Context())
+		require.NoError(t, err)
+		q := db.New(tx)
+		require.NoError(t, q.StandbyAwait(t.Context()))
+		var numbered bool
+		require.NoError(t, tx.QueryRow(t.Context(), `SELECT pg_current_xact_id_if_assigned() IS NOT NULL`).Scan(&numbered))
+		require.Equal(t, names != "", numbered)
+
+		require.NoError(t, q.TenantCreate(t.Context(), a.tenant("ten_key")))
+		_, err = q.KeyClaim(t.Context(), db.KeyClaimParams{
+			TenantID: "ten_key", Key: "k", Operation: "create_order", Fingerprint: make([]byte, 32), FingerprintVersion: 1,
+			Request: []byte(`{}`), RequestID: "req_1", ResourceID: "ord_1", RecoveryPoint: "started", ClaimToken: uuid.New(),
+			Lease: time.Minute,
+		})
+		require.NoError(t, err)
+		rows, err := q.KeyLookup(t.Context(), db.KeyLookupParams{TenantIds: []string{"ten_key"}, Keys: []string{"k"}})
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		require.Equal(t, names != "", rows[0].Standby)
+		require.NoError(t, tx.Rollback(t.Context()))
 	}
 }
