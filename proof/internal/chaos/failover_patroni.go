@@ -437,8 +437,10 @@ func (p *patroni) lose(ctx context.Context, r *failover, how string) (l Loss, er
 	return l, nil
 }
 
-// heal implements cluster. Patroni makes the lost server a standby of the other by itself.
-func (p *patroni) heal(ctx context.Context, _ *failover) error {
+// heal implements cluster. Patroni makes the lost server a standby of the other by itself. One that was lost again before
+// its promotion reached a checkpoint cannot be rewound, and does not come back: then its data is copied anew, as an
+// operator does with patronictl reinit.
+func (p *patroni) heal(ctx context.Context, r *failover) error {
 	switch p.how {
 	case KilledMachine:
 		if err := p.run(p.lost); err != nil {
@@ -450,6 +452,20 @@ func (p *patroni) heal(ctx context.Context, _ *failover) error {
 		if err := signalAll(p.lost.server(), syscall.SIGCONT); err != nil {
 			return err
 		}
+	}
+	if err := p.whole(ctx, time.Minute); err == nil {
+		return nil
+	}
+	r.Log("%s does not follow: its data is copied anew", p.lost.Name)
+	p.lost.patroni.end(5 * time.Second)
+	if err := signalAll(p.lost.server(), syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(p.lost.Dir, "data")); err != nil {
+		return err
+	}
+	if err := p.run(p.lost); err != nil {
+		return err
 	}
 	return p.whole(ctx, 2*time.Minute)
 }
