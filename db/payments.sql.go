@@ -1714,9 +1714,10 @@ func (q *Queries) PaymentsOfIntents(ctx context.Context, arg PaymentsOfIntentsPa
 }
 
 const TenantExists = `-- name: TenantExists :one
-SELECT EXISTS (SELECT FROM tenants WHERE id = $1)
+SELECT EXISTS (SELECT FROM tenants WHERE id = $1 AND moved_to IS NULL)
 `
 
+// Whether the tenant is served here. What Stripe has of any other is not ours to judge.
 func (q *Queries) TenantExists(ctx context.Context, id string) (bool, error) {
 	row := q.db.QueryRow(ctx, TenantExists, id)
 	var exists bool

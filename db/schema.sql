@@ -495,13 +495,24 @@ CREATE TABLE tenants (
     fingerprint_secret bytea       NOT NULL,
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     disabled_at        timestamptz,
+    moved_to           text        COLLATE "C",
     CONSTRAINT tenants_pkey PRIMARY KEY (id),
     CONSTRAINT fingerprint_secret_is_long_enough CHECK (plain_length(fingerprint_secret) >= 32),
+    CONSTRAINT moved_tenant_is_disabled CHECK (moved_to IS NULL OR disabled_at IS NOT NULL),
     CONSTRAINT tenant_has_a_name CHECK (name <> ''::text)
 );
 CREATE TRIGGER fingerprint_secret_is_final AFTER UPDATE OF fingerprint_secret ON tenants FOR EACH ROW
     WHEN (NOT only_resealed(old.fingerprint_secret, new.fingerprint_secret))
     EXECUTE FUNCTION refuse_write('a fingerprint secret never changes: no retry would match its request');
+
+CREATE TABLE cell (
+    name       text        COLLATE "C" NOT NULL,
+    only_row   boolean     NOT NULL DEFAULT true,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT cell_pkey PRIMARY KEY (only_row),
+    CONSTRAINT cell_has_a_valid_name CHECK (name ~ '^[a-z]([a-z0-9-]{0,14}[a-z0-9])?$'::text),
+    CONSTRAINT database_has_one_cell CHECK (only_row)
+);
 
 CREATE TABLE api_keys (
     tenant_id    text        COLLATE "C" NOT NULL,

@@ -182,6 +182,34 @@ func (q *Queries) APIKeyRevoke(ctx context.Context, arg APIKeyRevokeParams) (int
 	return result.RowsAffected(), nil
 }
 
+const CellName = `-- name: CellName :one
+SELECT coalesce((SELECT name FROM cell), '')::text AS name
+`
+
+// The cell whose database this is. Empty: it has no name.
+func (q *Queries) CellName(ctx context.Context) (string, error) {
+	row := q.db.QueryRow(ctx, CellName)
+	var name string
+	err := row.Scan(&name)
+	return name, err
+}
+
+const CellSet = `-- name: CellSet :execrows
+INSERT INTO cell (name)
+SELECT $1::text
+WHERE NOT EXISTS (SELECT FROM tenants)
+ON CONFLICT (only_row) DO NOTHING
+`
+
+// Names the cell of a database that has neither a name nor a tenant. Zero rows: it has one of them.
+func (q *Queries) CellSet(ctx context.Context, name string) (int64, error) {
+	result, err := q.db.Exec(ctx, CellSet, name)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const SecretsSealedBy = `-- name: SecretsSealedBy :many
 SELECT encode(sealed_by(s.secret), 'hex')::text AS key_id, count(*) AS secrets
 FROM (SELECT t.fingerprint_secret AS secret FROM tenants t
@@ -260,7 +288,7 @@ func (q *Queries) TenantEnable(ctx context.Context, id string) (int64, error) {
 }
 
 const TenantList = `-- name: TenantList :many
-SELECT id, name, (disabled_at IS NOT NULL)::boolean AS disabled, created_at FROM tenants ORDER BY created_at, id
+SELECT id, name, (disabled_at IS NOT NULL)::boolean AS disabled, created_at, moved_to FROM tenants ORDER BY created_at, id
 `
 
 type TenantListRow struct {
@@ -268,6 +296,7 @@ type TenantListRow struct {
 	Name      string
 	Disabled  bool
 	CreatedAt time.Time
+	MovedTo   *string
 }
 
 func (q *Queries) TenantList(ctx context.Context) ([]TenantListRow, error) {
@@ -284,6 +313,7 @@ func (q *Queries) TenantList(ctx context.Context) ([]TenantListRow, error) {
 			&i.Name,
 			&i.Disabled,
 			&i.CreatedAt,
+			&i.MovedTo,
 		); err != nil {
 			return nil, err
 		}

@@ -85,7 +85,7 @@ func migrate(ctx context.Context, cli cli, args []string) error {
 	cli.readOnly = verb == "status"
 	return cli.withAnySchema(ctx, func(pool *postgres.Pool) error {
 		if verb == "up" {
-			return migrateUp(ctx, pool, cli.stdout)
+			return cli.migrateUp(ctx, pool)
 		}
 		list, err := pool.Migrations(ctx)
 		for _, m := range list {
@@ -99,13 +99,18 @@ func migrate(ctx context.Context, cli cli, args []string) error {
 	})
 }
 
-func migrateUp(ctx context.Context, pool *postgres.Pool, stdout io.Writer) error {
-	applied, err := pool.Migrate(ctx)
+func (c cli) migrateUp(ctx context.Context, pool *postgres.Pool) error {
+	e := environment{getenv: c.getenv}
+	cell := e.cell()
+	if e.err != nil {
+		return e.err
+	}
+	applied, err := migrateAs(ctx, pool, cell)
 	for _, m := range applied { // also before an error: each was committed by itself
-		_, _ = fmt.Fprintf(stdout, "applied %s\n", m.Name)
+		_, _ = fmt.Fprintf(c.stdout, "applied %s\n", m.Name)
 	}
 	if err == nil && len(applied) == 0 {
-		_, _ = fmt.Fprintln(stdout, "nothing to apply")
+		_, _ = fmt.Fprintln(c.stdout, "nothing to apply")
 	}
 	return err
 }

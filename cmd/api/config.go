@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/sealed"
 	"example.com/payonce/internal/stripe"
 )
@@ -19,6 +20,7 @@ import (
 // setting without a default is required. A part reads its own settings (part.read).
 type config struct {
 	DatabaseURL          string
+	Cell                 string      // empty: the deployment has no name
 	DataKey              *sealed.Box // nil: what is stored is not encrypted
 	HTTPAddr             string
 	AdminAddr            string
@@ -65,6 +67,7 @@ func readConfig(getenv func(string) string) (config, error) {
 func readSettings(e *environment) config {
 	c := config{
 		DatabaseURL:          e.required("DATABASE_URL", "postgres://user:password@host:port/database"),
+		Cell:                 e.cell(),
 		DataKey:              e.dataKey(),
 		HTTPAddr:             e.address("HTTP_ADDR", ":8080"),
 		AdminAddr:            e.address("ADMIN_ADDR", "127.0.0.1:8081"),
@@ -124,6 +127,17 @@ func (e *environment) dataKey() *sealed.Box {
 		e.fail("DATA_KEY", err.Error())
 	}
 	return box
+}
+
+// cell is the name of the deployment among several (docs/cells.md). Commands read it, too.
+func (e *environment) cell() string {
+	name := e.text("CELL", "")
+	if name != "" {
+		if err := httpapi.CheckCell(name); err != nil {
+			e.fail("CELL", err.Error())
+		}
+	}
+	return name
 }
 
 func (e *environment) stripeKey() string {
@@ -344,6 +358,9 @@ func (c config) LogValue() slog.Value {
 		slog.String("lease", c.IdempotencyLease.String()),
 		slog.String("retention", c.IdempotencyRetention.String()),
 		slog.String("action_timeout", c.ActionTimeout.String()), slog.Bool("auto_migrate", c.AutoMigrate),
+	}
+	if c.Cell != "" {
+		attrs = append(attrs, slog.String("cell", c.Cell))
 	}
 	for _, p := range c.parts {
 		if p, ok := p.(partLog); ok {

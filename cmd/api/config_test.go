@@ -91,6 +91,7 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"ADMIN_TOKEN", "hunter2", "must have at least 24 characters"},
 		{"DATA_KEY", "hunter2", "must be keys of 32 bytes in base64, separated by commas"},
 		{"DATA_KEY", world.DataKey + ",aHVudGVyMg==", "number 2: it has 7 bytes"},
+		{"CELL", "Eu1", "must be 1 to 16 characters of a-z, 0-9 and -"},
 		{"DRAIN_DELAY", "5", "must be a duration"},
 		{"DRAIN_DELAY", "-1s", "must be a duration"},
 	} {
@@ -245,7 +246,7 @@ func TestCommands(t *testing.T) {
 		require.LessOrEqual(t, strings.Count(errs, "\n"), 5+len(tenantCommands), "not the usage of every command: %s", errs)
 	}
 	_, _, errs := do("tenant", "create")
-	require.Equal(t, "api: tenant create: NAME is missing\n\nusage: api tenant create NAME\n\n"+
+	require.Equal(t, "api: tenant create: NAME is missing\n\nusage: api tenant create NAME [-cell CELL]\n\n"+
 		"  create a tenant; prints its id and API key, once\n", errs)
 	_, _, errs = do("bogus")
 	require.Equal(t, "api: unknown command \"bogus\"\n\nusage: api COMMAND\n\n`api help` lists the commands.\n", errs)

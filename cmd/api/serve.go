@@ -60,6 +60,9 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if err := whenReady(ctx, log, func() error { return prepareSchema(ctx, c, pool, log) }); err != nil {
 		return err
 	}
+	if err := whenReady(ctx, log, func() error { return checkCell(ctx, pool, c.Cell) }); err != nil {
+		return err
+	}
 	if err := whenReady(ctx, log, func() error { return checkDataKey(ctx, pool, log) }); err != nil {
 		return err
 	}
@@ -132,7 +135,7 @@ func prepareSchema(ctx context.Context, c config, pool *postgres.Pool, log *slog
 		}
 		return err
 	}
-	applied, err := pool.Migrate(ctx)
+	applied, err := migrateAs(ctx, pool, c.Cell)
 	for _, m := range applied {
 		log.Info("migrated", "migration", m.Name)
 	}

@@ -26,7 +26,7 @@ func asked(t *testing.T) []string {
 // examples are values that have to be set to something, but are no defaults.
 var examples = []string{
 	"DATABASE_URL", "STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET", "STRIPE_API_BASE",
-	"ADMIN_TOKEN", "DATA_KEY",
+	"ADMIN_TOKEN", "DATA_KEY", "CELL",
 	"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", // part: tracing
 }
 

@@ -21,7 +21,10 @@ import (
 
 // tenantCommands are for the operator of the service: no route creates a tenant or an API key.
 var tenantCommands = []command{
-	{"tenant create", "NAME", "create a tenant; prints its id and API key, once", tenantCreate},
+	{
+		"tenant create", "NAME [-cell CELL]",
+		"create a tenant; prints its id and API key, once", tenantCreate,
+	},
 	{"tenant list", "", "list the tenants, as JSON, one a line", tenantList},
 	{"tenant disable", "TENANT", "refuse the tenant's API keys; what it has begun is finished", tenantDisable},
 	{"tenant enable", "TENANT", "accept the tenant's API keys again", tenantEnable},
@@ -41,22 +44,31 @@ var tenantCommands = []command{
 
 // tenantCreate prints the first API key together with the tenant: without a key the tenant could do nothing.
 func tenantCreate(ctx context.Context, cli cli, args []string) error {
-	if err := arguments(args, "NAME"); err != nil {
+	flags, cell := flags("tenant create"), ""
+	flags.Func("cell", "the cell that the tenant is made in, and that its API keys name; default: that of the database",
+		func(s string) error { cell = s; return httpapi.CheckCell(s) })
+	given, err := parse(flags, args, "NAME")
+	if err != nil {
 		return err
 	}
-	if err := checkText("the name", args[0]); err != nil {
+	name := given[0]
+	if err := checkText("the name", name); err != nil {
 		return err
 	}
 	secret := make([]byte, 32) // of the fingerprints: requests of two tenants never have the same one
 	_, _ = rand.Read(secret)   // never fails
 	id := ids.New(ids.Tenant)
 	return cli.withDataKey(ctx, func(pool *postgres.Pool) error {
+		cell, err := cli.cellOf(ctx, pool, cell)
+		if err != nil {
+			return err
+		}
 		return pool.InTx(ctx, func(q *db.Queries) error {
-			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0],
+			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: name,
 				FingerprintSecret: pool.Box().Seal(sealed.FingerprintSecret(id), secret)}); err != nil {
 				return fmt.Errorf("create the tenant: %w", err)
 			}
-			key, _, err := newAPIKey(ctx, q, db.APIKeyCreateParams{TenantID: id})
+			key, _, err := newAPIKey(ctx, q, cell, db.APIKeyCreateParams{TenantID: id})
 			if err != nil {
 				return err
 			}
@@ -83,7 +95,8 @@ func tenantList(ctx context.Context, cli cli, args []string) error {
 				Name      string    `json:"name"`
 				Disabled  bool      `json:"disabled"`
 				CreatedAt time.Time `json:"created_at"`
-			}{t.ID, t.Name, t.Disabled, t.CreatedAt.UTC()}
+				MovedTo   *string   `json:"moved_to,omitempty"`
+			}{t.ID, t.Name, t.Disabled, t.CreatedAt.UTC(), t.MovedTo}
 		})
 	})
 }
@@ -127,7 +140,7 @@ func mustExist(ctx context.Context, pool *postgres.Pool, tenantID string) error 
 type unknownTenantError string
 
 func (e unknownTenantError) Error() string {
-	return fmt.Sprintf("there is no tenant %q; `api tenant list` lists them", string(e))
+	return fmt.Sprintf("there is no tenant %q, or it was moved to another cell; `api tenant list` lists them", string(e))
 }
 
 func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
@@ -149,7 +162,11 @@ func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
 	}
 	return withTenant(ctx, cli, given, func(pool *postgres.Pool, tenantID string) error {
 		key.TenantID = tenantID
-		secret, hint, err := newAPIKey(ctx, pool.Queries, key)
+		cell, err := cli.cellOf(ctx, pool, "")
+		if err != nil {
+			return err
+		}
+		secret, hint, err := newAPIKey(ctx, pool.Queries, cell, key)
 		if err != nil {
 			return err
 		}
@@ -184,8 +201,8 @@ func parseLifetime(s string) (d time.Duration, err error) {
 }
 
 // newAPIKey returns the only copy of the key: the database has its hash.
-func newAPIKey(ctx context.Context, q *db.Queries, p db.APIKeyCreateParams) (key, hint string, err error) {
-	key, p.KeyHash, p.Hint = httpapi.NewAPIKey(p.TenantID)
+func newAPIKey(ctx context.Context, q *db.Queries, cell string, p db.APIKeyCreateParams) (key, hint string, err error) {
+	key, p.KeyHash, p.Hint = httpapi.NewCellAPIKey(cell, p.TenantID)
 	if err := q.APIKeyCreate(ctx, p); err != nil {
 		return "", "", fmt.Errorf("create an API key: %w", err)
 	}

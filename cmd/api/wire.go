@@ -219,7 +219,7 @@ func (s *service) wireResealer() {
 func (s *service) wireAPI() {
 	c, o := s.config, s.http
 	o.Pool, o.Keys, o.Operations, o.Payments = s.pool, s.keys, s.operations, s.payments
-	o.Paths, o.Own = s.paths, ownOperations
+	o.Paths, o.Own, o.Cell = s.paths, ownOperations, c.Cell
 	o.Within, o.DrainDelay, o.Drain, o.RateLimit = c.within(), c.DrainDelay, drain, c.RateLimitRPS
 	o.Metrics, o.Log, o.Tracer = s.metrics, s.log, s.tracer
 	o.WebhookSecrets, o.WebhookReceived = c.StripeWebhookSecrets, s.inbox.Wake

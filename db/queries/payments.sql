@@ -432,4 +432,5 @@ WHERE p.later_intent_id = @intent_id
 LIMIT 1;
 
 -- name: TenantExists :one
-SELECT EXISTS (SELECT FROM tenants WHERE id = @id);
+-- Whether the tenant is served here. What Stripe has of any other is not ours to judge.
+SELECT EXISTS (SELECT FROM tenants WHERE id = @id AND moved_to IS NULL);

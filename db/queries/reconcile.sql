@@ -3,7 +3,8 @@
 -- its primary key: with few unfinished keys a planner would read all of them for each payment.
 
 -- name: ReconcileTenants :many
-SELECT id FROM tenants WHERE id = ANY(@ids::text[]);
+-- Of these tenants those that are served here, as TenantExists.
+SELECT id FROM tenants WHERE id = ANY(@ids::text[]) AND moved_to IS NULL;
 
 -- name: ReconcileOrders :many
 -- holder_key: the key of the cancel or the checkout that reserves the order, if any does; holder_in_progress: it is

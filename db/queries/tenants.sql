@@ -1,8 +1,19 @@
+-- name: CellName :one
+-- The cell whose database this is. Empty: it has no name.
+SELECT coalesce((SELECT name FROM cell), '')::text AS name;
+
+-- name: CellSet :execrows
+-- Names the cell of a database that has neither a name nor a tenant. Zero rows: it has one of them.
+INSERT INTO cell (name)
+SELECT @name::text
+WHERE NOT EXISTS (SELECT FROM tenants)
+ON CONFLICT (only_row) DO NOTHING;
+
 -- name: TenantCreate :exec
 INSERT INTO tenants (id, name, fingerprint_secret) VALUES (@id, @name, @fingerprint_secret);
 
 -- name: TenantList :many
-SELECT id, name, (disabled_at IS NOT NULL)::boolean AS disabled, created_at FROM tenants ORDER BY created_at, id;
+SELECT id, name, (disabled_at IS NOT NULL)::boolean AS disabled, created_at, moved_to FROM tenants ORDER BY created_at, id;
 
 -- name: TenantDisable :execrows
 -- Zero rows: there is no such tenant, or it is disabled already.

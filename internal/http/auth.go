@@ -39,9 +39,18 @@ const (
 // that is stored, and the last characters, by which people distinguish keys. The key
 // contains the tenant's id, because the primary key of its row begins with that.
 func NewAPIKey(tenantID string) (key string, hash []byte, hint string) {
+	return NewCellAPIKey("", tenantID)
+}
+
+// NewCellAPIKey is NewAPIKey for a tenant of a cell, which the key names. An empty cell is none.
+func NewCellAPIKey(cell, tenantID string) (key string, hash []byte, hint string) {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	key = keyPrefix + strings.TrimPrefix(tenantID, tenantPrefix) + "_" + base64.RawURLEncoding.EncodeToString(secret)
+	key = keyPrefix
+	if cell != "" {
+		key += cell + "_"
+	}
+	key += strings.TrimPrefix(tenantID, tenantPrefix) + "_" + base64.RawURLEncoding.EncodeToString(secret)
 	sum := sha256.Sum256([]byte(key))
 	return key, sum[:], key[len(key)-4:]
 }
@@ -62,6 +71,7 @@ type authenticator struct {
 	lookups  *keyLookups
 	networks *networks
 	within   time.Duration
+	cell     string      // of this process; empty: none
 	box      *sealed.Box // of the tenants' secrets
 
 	mu      sync.Mutex
@@ -80,11 +90,11 @@ type knownKey struct {
 	until  time.Time // after that it must be looked up again
 }
 
-func newAuthenticator(pool *postgres.Pool, networks *networks, within time.Duration) *authenticator {
+func newAuthenticator(pool *postgres.Pool, cell string, networks *networks, within time.Duration) *authenticator {
 	queries := pool.ForAPIKeys()
 	return &authenticator{
 		lookups:  newKeyLookups(queries.APIKeyAuthenticate, min(within, keyCheckTimeout)),
-		networks: networks, within: within, box: pool.Box(),
+		networks: networks, within: within, cell: cell, box: pool.Box(),
 		known: map[keyDigest]knownKey{}, refused: map[keyDigest]time.Time{}, uses: map[keyDigest]string{},
 		used: make(chan struct{}, 1),
 	}
@@ -102,10 +112,12 @@ var errForbidden = &problem{code: codeForbidden, detail: "The API key is read-on
 // was refused.
 func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	owner, _, wellFormed := strings.Cut(strings.TrimPrefix(key, keyPrefix), "_")
-	if !strings.EqualFold(scheme, "Bearer") || !strings.HasPrefix(key, keyPrefix) || !wellFormed || len(key) > 256 ||
-		len(r.Header.Values("Authorization")) > 1 {
+	cell, owner, wellFormed := splitAPIKey(key)
+	if !strings.EqualFold(scheme, "Bearer") || !wellFormed || len(key) > 256 || len(r.Header.Values("Authorization")) > 1 {
 		return tenant{}, errUnauthenticated
+	}
+	if cell != "" && cell != a.cell {
+		return tenant{}, errOtherCell
 	}
 	// A plain hash is enough: a key is 256 random bits and cannot be guessed, unlike a
 	// password.
@@ -118,10 +130,8 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 		return tenant{}, errUnauthenticated
 	case keyUnknown, keyStale:
 	}
-	for _, c := range owner {
-		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'v') {
-			return tenant{}, errUnauthenticated
-		}
+	if !isTenant(owner) {
+		return tenant{}, errUnauthenticated
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.within)
 	defer cancel()

@@ -55,6 +55,7 @@ type Options struct {
 	Paths      ids.Paths           // of the objects that keys made
 	Own        operations.List     // operations of one's own; may be empty
 	Feed       *outbox.Feed        // part: events
+	Cell       string              // of this process: keys that name another are refused; empty: none
 	Within     time.Duration       // the time one request may take; shorter than the lease
 	DrainDelay time.Duration       // how long requests are still accepted at shutdown, so that load balancers see it
 	Drain      time.Duration       // the time for requests in progress to finish after that
@@ -106,7 +107,7 @@ func NewServer(o Options) *Server {
 	f, networks := promauto.With(o.Metrics), newNetworks()
 	s := &Server{
 		o:         o,
-		auth:      newAuthenticator(o.Pool, networks, atLeastASecond(o.Within)),
+		auth:      newAuthenticator(o.Pool, o.Cell, networks, atLeastASecond(o.Within)),
 		limits:    newTenantLimits(o.RateLimit, "Too many new requests per second. Retry with the same key."),
 		reads:     newReadLimits(o.RateLimit),
 		networks:  networks,

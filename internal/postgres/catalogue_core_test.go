@@ -122,6 +122,41 @@ var tenantEntries = []entry{
 		accepted: []string{`INSERT INTO tenants (id) VALUES ('other')`},
 	},
 	{
+		table: "tenants", name: "moved_tenant_is_disabled", rule: "a tenant that was moved to another cell is refused here",
+		refused: []string{
+			`UPDATE tenants SET moved_to = 'eu2' WHERE id = 'ten'`,
+			`UPDATE tenants SET moved_to = 'eu2', disabled_at = now() WHERE id = 'ten';
+				UPDATE tenants SET disabled_at = NULL WHERE id = 'ten'`,
+		},
+		accepted: []string{
+			`UPDATE tenants SET moved_to = 'eu2', disabled_at = now() WHERE id = 'ten'`,
+			`UPDATE tenants SET moved_to = 'eu2', disabled_at = now() WHERE id = 'ten';
+				UPDATE tenants SET moved_to = NULL, disabled_at = NULL WHERE id = 'ten'`,
+		},
+	},
+	{
+		table: "cell", name: "cell_pkey", rule: "a database is of one cell",
+		refused:  []string{`INSERT INTO cell (name) VALUES ('eu1'); INSERT INTO cell (name) VALUES ('eu2')`},
+		accepted: []string{`INSERT INTO cell (name) VALUES ('eu1')`},
+	},
+	{
+		table: "cell", name: "database_has_one_cell", rule: "a database is of one cell",
+		refused:  []string{`INSERT INTO cell (name, only_row) VALUES ('eu1', false)`},
+		accepted: []string{`INSERT INTO cell (name, only_row) VALUES ('eu1', true)`},
+	},
+	{
+		table: "cell", name: "cell_has_a_valid_name", rule: "a cell's name fits into an API key before the tenant",
+		refused: []string{
+			`INSERT INTO cell (name) VALUES ('')`, `INSERT INTO cell (name) VALUES ('1eu')`,
+			`INSERT INTO cell (name) VALUES ('eu-')`, `INSERT INTO cell (name) VALUES ('eu_1')`,
+			`INSERT INTO cell (name) VALUES ('Eu')`, `INSERT INTO cell (name) VALUES ('abcdefghijklmnopq')`,
+		},
+		accepted: []string{
+			`INSERT INTO cell (name) VALUES ('e')`, `INSERT INTO cell (name) VALUES ('eu-1')`,
+			`INSERT INTO cell (name) VALUES ('abcdefghijklmnop')`,
+		},
+	},
+	{
 		table: "tenants", name: "fingerprint_secret_is_long_enough", rule: "a fingerprint secret has 32 bytes or more",
 		refused: []string{
 			`INSERT INTO tenants (fingerprint_secret) VALUES (repeat('s', 31)::bytea)`,
