@@ -1,0 +1,64 @@
+#!/bin/sh
+# Copies the rows of one tenant from one cell's database to another's, in one snapshot and one transaction: the third step
+# of moving a tenant (docs/cells.md), and of no use alone. It changes nothing in SOURCE.
+#
+#   SOURCE=postgres://… TARGET=postgres://… deploy/copy-tenant.sh ten_…
+#
+# The role of SOURCE must read all tables: payonce_audit does. That of TARGET must own the tables and may set
+# session_replication_role: a superuser may, and the owner after GRANT SET ON PARAMETER. So neither triggers nor foreign
+# keys are checked again, which would refuse what was true at its time; constraints and unique indexes are.
+set -eu
+tenant=${1:?usage: SOURCE=… TARGET=… deploy/copy-tenant.sh TENANT}
+case $tenant in *[!a-z0-9_]*) echo "copy-tenant: $tenant is no tenant's id" >&2; exit 2 ;; esac
+: "${SOURCE:?}" "${TARGET:?}"
+umask 077 # what follows is the tenant's data
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+sql() { PGOPTIONS="-c payonce.tenants=$tenant" psql --no-psqlrc --quiet --no-align --tuples-only --set ON_ERROR_STOP=1 "$@"; }
+fail() { echo "copy-tenant: $*" >&2; exit 1; }
+
+# Both have the same tables, and the target is the cell that the source says the tenant moves to.
+schema="SELECT md5(string_agg(s, ',' ORDER BY s)) FROM (SELECT c.relname || '.' || a.attname || ' ' || a.atttypid::regtype AS s
+  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+  WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace) s"
+[ "$(sql "$SOURCE" -c "$schema")" = "$(sql "$TARGET" -c "$schema")" ] || fail "the schemas differ: run the same version's migrate in both"
+moved_to=$(sql "$SOURCE" -c "SELECT coalesce(moved_to, '') FROM tenants WHERE id = '$tenant'")
+[ -n "$moved_to" ] || fail "in SOURCE no tenant $tenant is marked as moved; see docs/cells.md"
+[ "$(sql "$TARGET" -c "SELECT name FROM cell")" = "$moved_to" ] || fail "TARGET is not the cell $moved_to, to which the tenant moves"
+
+# Nothing of it is unfinished: two cells would finish it.
+unfinished=$(sql "$SOURCE" -c "
+  SELECT 'key ' || key FROM idempotency_keys WHERE tenant_id = '$tenant' AND finished_at IS NULL
+  UNION ALL SELECT 'event ' || aggregate_id || ' ' || version FROM outbox_events WHERE tenant_id = '$tenant' AND published_at IS NULL
+  UNION ALL SELECT 'received event ' || event_id FROM inbox_events WHERE tenant_id = '$tenant' AND status <> 'done'
+  UNION ALL SELECT 'delivery ' || id FROM webhook_deliveries WHERE tenant_id = '$tenant' AND status = 'pending' -- part: webhooks
+  UNION ALL SELECT 'refund owed of ' || payment_id FROM refunds_owed WHERE tenant_id = '$tenant' AND ended_at IS NULL")
+[ -z "$unfinished" ] || fail "unfinished in SOURCE, so nothing was copied:
+$unfinished"
+
+# Every table with a tenant, from the catalogue, so that none is forgotten; and its columns by name, because their order may
+# differ, without those that PostgreSQL computes. API keys stay: they name the other cell.
+tables=$(sql "$SOURCE" -F ' ' -c "
+  SELECT c.relname, t.attname, string_agg(quote_ident(a.attname), ',' ORDER BY a.attnum)
+  FROM pg_class c
+  JOIN pg_attribute t ON t.attrelid = c.oid AND (t.attname = 'tenant_id' OR c.relname = 'tenants' AND t.attname = 'id')
+  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+  WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname <> 'api_keys'
+  GROUP BY 1, 2 ORDER BY c.relname <> 'tenants', 1")
+echo "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;" > "$dir/read"
+echo "BEGIN; SET LOCAL session_replication_role = replica;" > "$dir/write"
+echo "$tables" | while read -r table key columns; do
+  echo "\\copy (SELECT $columns FROM $table WHERE $key = '$tenant') TO '$dir/$table.rows'" >> "$dir/read"
+  echo "\\copy $table ($columns) FROM '$dir/$table.rows'" >> "$dir/write"
+done
+echo "COMMIT;" | tee -a "$dir/read" >> "$dir/write"
+sql "$SOURCE" -f "$dir/read"
+sql "$TARGET" -f "$dir/write"
+
+# Count again on both sides.
+echo "$tables" | while read -r table key columns; do
+  count="SELECT count(*) FROM $table WHERE $key = '$tenant'"
+  from=$(sql "$SOURCE" -c "$count") to=$(sql "$TARGET" -c "$count")
+  [ "$from" = "$to" ] || fail "$table has $from rows in SOURCE and $to in TARGET"
+  echo "$table $to"
+done
