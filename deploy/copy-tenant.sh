@@ -48,8 +48,8 @@ tables=$(sql "$SOURCE" -F ' ' -c "
 echo "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;" > "$dir/read"
 echo "BEGIN; SET LOCAL session_replication_role = replica;" > "$dir/write"
 echo "$tables" | while read -r table key columns; do
-  echo "\\copy (SELECT $columns FROM $table WHERE $key = '$tenant') TO '$dir/$table.rows'" >> "$dir/read"
-  echo "\\copy $table ($columns) FROM '$dir/$table.rows'" >> "$dir/write"
+  printf '%s\n' "\\copy (SELECT $columns FROM $table WHERE $key = '$tenant') TO '$dir/$table.rows'" >> "$dir/read"
+  printf '%s\n' "\\copy $table ($columns) FROM '$dir/$table.rows'" >> "$dir/write"
 done
 echo "COMMIT;" | tee -a "$dir/read" >> "$dir/write"
 sql "$SOURCE" -f "$dir/read"

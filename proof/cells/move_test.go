@@ -104,7 +104,8 @@ func TestMoveTenant(t *testing.T) {
 	})
 	source.Exec(`UPDATE tenants SET moved_to = 'eu3' WHERE id = $1`, tenant)
 	refuses("TARGET is not the cell eu3")
-	source.Exec(`UPDATE tenants SET moved_to = 'eu2' WHERE id = $1`, tenant)
+	source.Exec(`UPDATE tenants SET moved_to = NULL WHERE id = $1`, tenant)
+	source.Exec(ofThePage(t, "UPDATE tenants SET moved_to = 'eu2'", tenant))
 
 	// 4. It is copied, whole.
 	out, err := script()
@@ -117,7 +118,7 @@ func TestMoveTenant(t *testing.T) {
 	require.Equal(t, http.StatusCreated, to.PayUntilFinal("meanwhile", to.Order(), visa).Status, "of another tenant")
 
 	// 5. It is served by the target.
-	target.Exec(`UPDATE tenants SET disabled_at = NULL, moved_to = NULL WHERE id = $1`, tenant)
+	target.Exec(ofThePage(t, "UPDATE tenants SET moved_to = NULL, disabled_at = NULL WHERE id", tenant))
 	var created struct {
 		APIKey string `json:"api_key"`
 	}
@@ -167,7 +168,7 @@ func TestMoveTenant(t *testing.T) {
 		require.NoError(t, err, "%s: %s", cell, out)
 	}
 	require.Len(t, source.Sim.Effects(), before)
-	require.Equal(t, 6, countEffects(source, stripesim.EffectCharge)-2, "each order of the tenant's once, and two of the other's")
+	require.Equal(t, 7, countEffects(source, stripesim.EffectCharge)-2, "each order of the tenant's once, and two of the other's")
 	target.Until("the target's own key encrypts all", func() bool {
 		return target.Count(`SELECT count(*) FROM (SELECT sealed_by(answer_body) FROM idempotency_keys
 			WHERE sealed_by(answer_body) <> '' GROUP BY 1) k`) == 1
@@ -179,6 +180,18 @@ func TestMoveTenant(t *testing.T) {
 }
 
 const visa = "pm_card_visa"
+
+// ofThePage is the statement of docs/cells.md that begins so, for this tenant.
+func ofThePage(t *testing.T, begins, tenant string) string {
+	t.Helper()
+	page, err := inventory.Read("docs/cells.md")
+	require.NoError(t, err)
+	_, after, ok := strings.Cut(page, "\n"+begins)
+	require.True(t, ok, begins)
+	rest, _, _ := strings.Cut(after, "\n")
+	require.Contains(t, rest, "'ten_…'")
+	return strings.ReplaceAll(begins+rest, "ten_…", tenant)
+}
 
 func idColumn(table string) string {
 	if table == "tenants" {

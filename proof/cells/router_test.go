@@ -25,9 +25,10 @@ import (
 
 // router is HAProxy with deploy/haproxy.cfg, in which only the addresses are a test's.
 type router struct {
-	url string
-	mu  sync.Mutex
-	log strings.Builder
+	url     string
+	metrics string
+	mu      sync.Mutex
+	log     strings.Builder
 }
 
 func (r *router) Write(b []byte) (int, error) {
@@ -63,7 +64,7 @@ func startRouter(t *testing.T, servers map[string]string) *router {
 	}
 	file := filepath.Join(t.TempDir(), "haproxy.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	r := &router{url: "http://" + listen}
+	r := &router{url: "http://" + listen, metrics: "http://" + metrics}
 	cmd := exec.CommandContext(t.Context(), "haproxy", "-db", "-f", file)
 	cmd.Stdout, cmd.Stderr = r, r
 	require.NoError(t, cmd.Start())
@@ -207,6 +208,14 @@ func TestRoutes(t *testing.T) {
 	}
 	require.Contains(t, r.logged(), " cell=eu1 POST cell-eu1/eu1-1 200 ")
 	require.Contains(t, r.logged(), " cell=eu3 GET api/<NOSRV> 401 ")
+
+	seen, err := http.Get(r.metrics + "/metrics") //nolint:noctx // it is of this test
+	require.NoError(t, err)
+	defer func() { _ = seen.Body.Close() }()
+	text, err := io.ReadAll(seen.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "\n"+`haproxy_backend_http_responses_total{proxy="cell-eu1",code="2xx"} 3`)
+	require.Contains(t, string(text), "\n"+`haproxy_server_status{proxy="cell-eu2",server="eu2-1",state="UP"} 1`)
 }
 
 // TestProblemsOfTheRouter: a client reads what the router says as it reads what the service says.

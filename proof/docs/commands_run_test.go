@@ -141,6 +141,16 @@ var inTest = map[string]struct{ dir, test string }{
 		`'Content-Type: application/json' -d "{\"order_id\":\"$ORDER\",\"payment_method\":\"pm_card_visa\"}"`: {"cmd/new",
 		"TestNoneTakesMoneyOnce"},
 
+	// docs/cells.md
+	"CELL=eu1 DATABASE_URL=postgres://payonce_owner:…@eu1-db:5432/payonce go run ./cmd/api migrate": {"cmd/api",
+		"TestMigrateNamesTheCell"},
+	"go run ./cmd/api setup stripe -url https://eu1.api.example.com/v1/webhooks/stripe": {"cmd/api",
+		"TestSetupStripeAtTheSimulator"},
+	`go run ./cmd/api tenant create "my shop" -cell eu1`: {"cmd/api", "TestTenantCreateAgreesWithTheDatabase"},
+	"SOURCE=postgres://payonce_audit:…@eu1-db/payonce TARGET=postgres://payonce_owner:…@eu2-db/payonce " +
+		"./deploy/copy-tenant.sh ten_…": {"proof/cells", "TestMoveTenant"},
+	"go run ./cmd/api tenant key create ten_… -name checkout": {"proof/cells", "TestMoveTenant"},
+
 	// docs/webhooks-from-stripe.md, with the simulator
 	"go run ./cmd/stripesim -store /tmp/stripesim.journal &":   {"cmd/stripesim", "TestRun"},
 	"until curl -fs 127.0.0.1:12112/healthz; do sleep 1; done": {"cmd/stripesim", "TestRun"},
@@ -178,6 +188,7 @@ var startsCI = []string{
 	`CHAOS_SEEDS="7 11 13" DURATION=10m .ci/run long_chaos`,
 	"KILLS=20 .ci/run brokers",
 	"DURATION=10m .ci/run client_chaos",
+	"ROUNDS=10 .ci/run cells",
 	".ci/run long_attack",
 	".ci/run cluster",
 	".ci/run all_mutants",
