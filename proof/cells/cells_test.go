@@ -221,7 +221,7 @@ func (l *load) post(path, key, body string) (took time.Duration, id string, ok b
 }
 
 func (l *load) once(path, key, body string) (status int, text string) {
-	req, err := http.NewRequest(http.MethodPost, l.url+path, strings.NewReader(body)) //nolint:noctx // the client has a timeout
+	req, err := http.NewRequest(http.MethodPost, l.url+path, strings.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
 	}

@@ -86,7 +86,7 @@ func startRouter(t *testing.T, servers map[string]string) *router {
 			require.FailNow(t, "the router has ended", r.logged())
 		default:
 		}
-		conn, err := net.Dial("tcp", listen) //nolint:noctx // at once or not at all
+		conn, err := net.Dial("tcp", listen)
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -209,7 +209,7 @@ func TestRoutes(t *testing.T) {
 	require.Contains(t, r.logged(), " cell=eu1 POST cell-eu1/eu1-1 200 ")
 	require.Contains(t, r.logged(), " cell=eu3 GET api/<NOSRV> 401 ")
 
-	seen, err := http.Get(r.metrics + "/metrics") //nolint:noctx // it is of this test
+	seen, err := http.Get(r.metrics + "/metrics")
 	require.NoError(t, err)
 	defer func() { _ = seen.Body.Close() }()
 	text, err := io.ReadAll(seen.Body)
