@@ -31,5 +31,7 @@ func TestQueriesOfTenantsThatMoved(t *testing.T) {
 			acme: returns false`},
 		{rule: "AreNotServedHere", query: q.ReconcileTenants, first: moved, with: []string{tenant, twin}, want: `
 			row acme:eu`},
+		{rule: "AreThoseThatAreAsked", query: q.ReconcileTenants, with: []string{twin, "missing"}, want: `
+			row acme`},
 	})
 }
