@@ -505,15 +505,6 @@ CREATE TRIGGER fingerprint_secret_is_final AFTER UPDATE OF fingerprint_secret ON
     WHEN (NOT only_resealed(old.fingerprint_secret, new.fingerprint_secret))
     EXECUTE FUNCTION refuse_write('a fingerprint secret never changes: no retry would match its request');
 
-CREATE TABLE cell (
-    name       text        COLLATE "C" NOT NULL,
-    only_row   boolean     NOT NULL DEFAULT true,
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT cell_pkey PRIMARY KEY (only_row),
-    CONSTRAINT cell_has_a_valid_name CHECK (name ~ '^[a-z]([a-z0-9-]{0,14}[a-z0-9])?$'::text),
-    CONSTRAINT database_has_one_cell CHECK (only_row)
-);
-
 CREATE TABLE api_keys (
     tenant_id    text        COLLATE "C" NOT NULL,
     key_hash     bytea       NOT NULL,
@@ -1392,3 +1383,12 @@ CREATE TABLE cdc_events (
     payload       text NOT NULL,
     CONSTRAINT cdc_events_pkey PRIMARY KEY (tenant_id, id)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000);
+
+CREATE TABLE cell (
+    name       text        COLLATE "C" NOT NULL,
+    only_row   boolean     NOT NULL DEFAULT true,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT cell_pkey PRIMARY KEY (only_row),
+    CONSTRAINT cell_has_a_valid_name CHECK (name ~ '^[a-z]([a-z0-9-]{0,14}[a-z0-9])?$'::text),
+    CONSTRAINT database_has_one_cell CHECK (only_row)
+);

@@ -60,27 +60,13 @@ CREATE TABLE tenants (
     fingerprint_secret bytea       NOT NULL,
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     disabled_at        timestamptz, -- its API keys are refused; what it has begun is finished all the same
-    -- The cell that it was moved to. What Stripe has of it is that cell's: here it is left alone (docs/cells.md). The owner
-    -- of the tables writes it, and nothing else does.
-    moved_to           text COLLATE "C",
     CONSTRAINT tenant_has_a_name CHECK (name <> ''),
-    CONSTRAINT moved_tenant_is_disabled CHECK (moved_to IS NULL OR disabled_at IS NOT NULL),
     CONSTRAINT fingerprint_secret_is_long_enough CHECK (plain_length(fingerprint_secret) >= 32)
 );
 
 CREATE TRIGGER fingerprint_secret_is_final AFTER UPDATE OF fingerprint_secret ON tenants FOR EACH ROW
     WHEN (NOT only_resealed(OLD.fingerprint_secret, NEW.fingerprint_secret))
     EXECUTE FUNCTION refuse_write('a fingerprint secret never changes: no retry would match its request');
-
--- The name of the cell whose database this is, in one row. No row: it is of the deployment without a name. `api migrate`
--- writes the row if CELL is set and there is no tenant yet; a process whose CELL is another one does not start.
-CREATE TABLE cell (
-    name       text COLLATE "C" NOT NULL,
-    only_row   boolean          NOT NULL DEFAULT true PRIMARY KEY,
-    created_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT database_has_one_cell CHECK (only_row),
-    CONSTRAINT cell_has_a_valid_name CHECK (name ~ '^[a-z]([a-z0-9-]{0,14}[a-z0-9])?$')
-);
 
 -- The table holds only the hash of an API key. `api tenant` writes and revokes keys; the service notes the hour in which
 -- a key was last used. Nothing deletes a revoked key: a late request with it must be told apart from a mistyped key.
@@ -101,7 +87,6 @@ CREATE TABLE api_keys (
 
 -- +goose Down
 DROP TABLE api_keys;
-DROP TABLE cell;
 DROP TABLE tenants;
 DROP FUNCTION only_resealed;
 DROP FUNCTION plain_length;

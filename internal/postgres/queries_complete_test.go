@@ -21,6 +21,7 @@ var withoutTable = map[string]string{
 	"ErasureSecret":    "its bytes would be a line each; TestReferenceIsHashed compares with them",
 	"OutboxLock":       "it has no rows; TestLeases of the outbox waits for it",
 	"PlanByIndex":      "it has no rows; TestPlanByIndex reads the settings",
+	"StandbyAwait":     "it has no rows; TestStandbyIsKnownToTheStatements asks whether its transaction has a number",
 	"TimeoutsForAudit": "it has no rows; TestTimeoutsForAudit reads the setting",
 }
 

@@ -63,7 +63,7 @@ func TestQueriesOfKeys(t *testing.T) {
 				finished_at=now recovery_point=finished`},
 		{rule: "ReadsAKey", query: q.KeyLookup, each: eachKey, with: func(key string) any {
 			return db.KeyLookupParams{TenantIds: []string{tenant}, Keys: []string{key}}
-		}, want: `
+		}, show: "Operation Fingerprint ResourceID LeaseToken AnswerVersion AnswerStatus AnswerHeaders AnswerBody", want: `
 			expedited: row Ordinal=1 Operation=create_payment Fingerprint=32 bytes ResourceID=pay_expedited LeaseToken=3
 				HeldSeconds=+2h
 			expired: row Ordinal=1 Operation=create_payment Fingerprint=32 bytes ResourceID=pay_expired LeaseToken=3

@@ -54,10 +54,12 @@ func TestServiceOwnsNothing(t *testing.T) {
 		"ledger_entries":          "none", // part: ledger
 		"operator_actions":        "some", // part: operator
 		"dispute_movements":       "none", // part: disputes
+		"cdc_events":              "none", // part: cdc
 		"operator_sessions_ended": "none", // part: operator
 	}
 	removes := map[string]bool{
 		"idempotency_keys": true, "outbox_events": true, "outbox_leases": true, "inbox_events": true,
+		"cdc_events":              true, // part: cdc
 		"webhook_deliveries":      true, // part: webhooks
 		"webhook_secrets":         true, // part: webhooks
 		"operator_sessions_ended": true, // part: operator
