@@ -1,0 +1,38 @@
+package idempotency_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/devpg"
+)
+
+// TestReplayWaitsForTheStandby: a response that is stored here, and perhaps nowhere else, is not given: a failover would
+// lose it. What says nothing of the work waits for nobody.
+func TestReplayWaitsForTheStandby(t *testing.T) {
+	t.Parallel()
+	server := dbtest.Server(t, func(o *devpg.Options) { o.Settings = map[string]string{"synchronous_commit": "on"} })
+	pool := dbtest.Migrated(t, server.URL)
+	r := reaping{t, pool, idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute})}
+	r.finished("k")
+	r.claim("held")
+	require.Equal(t, idempotency.Replay, r.state("k").State)
+
+	r.exec("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+	r.exec("SELECT pg_reload_conf()")
+	require.Eventually(t, func() bool {
+		_, err := r.store.Lookup(t.Context(), request("k"))
+		return err != nil
+	}, time.Minute, 10*time.Millisecond)
+	found, err := r.store.Lookup(t.Context(), request("k"))
+	require.ErrorIs(t, err, postgres.ErrStandbyAway)
+	require.True(t, postgres.Unavailable(err))
+	require.Zero(t, found)
+	require.Equal(t, idempotency.InFlight, r.state("held").State)
+	require.Equal(t, idempotency.Fresh, r.state("new").State)
+}
