@@ -1,11 +1,13 @@
 package idempotency_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
@@ -35,4 +37,31 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 	require.Zero(t, found)
 	require.Equal(t, idempotency.InFlight, r.state("held").State)
 	require.Equal(t, idempotency.Fresh, r.state("new").State)
+
+	// A claim whose COMMIT did not wait is read back, and is not believed either.
+	waited, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	begun := make(chan error, 1)
+	go func() {
+		_, err := r.store.Begin(waited, request("canceled"), "thing", "thing_recorded", func(*db.Queries) error { return nil })
+		begun <- err
+	}()
+	var ended error
+	require.Eventually(t, func() bool {
+		r.exec("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+		select {
+		case ended = <-begun:
+			return true
+		default:
+			return false
+		}
+	}, time.Minute, 10*time.Millisecond)
+	require.Error(t, ended)
+
+	r.exec("ALTER SYSTEM SET synchronous_standby_names = ''")
+	r.exec("SELECT pg_reload_conf()")
+	require.Eventually(t, func() bool {
+		found, err := r.store.Lookup(t.Context(), request("k"))
+		return err == nil && found.State == idempotency.Replay
+	}, time.Minute, 10*time.Millisecond)
 }
