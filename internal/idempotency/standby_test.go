@@ -58,10 +58,20 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 	require.Error(t, ended)
 
+	// Commits that wait for nobody are as good as a standby that has everything.
 	r.exec("ALTER SYSTEM SET synchronous_standby_names = ''")
 	r.exec("SELECT pg_reload_conf()")
+	r.exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = local', current_database()); END $$")
+	r.exec("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+	r.exec("SELECT pg_reload_conf()")
+	again, err := postgres.Open(t.Context(), server.URL, postgres.Options{MaxConn: 4})
+	require.NoError(t, err)
+	t.Cleanup(again.Close)
+	r.store = idempotency.NewStore(again, idempotency.Options{Lease: time.Minute})
 	require.Eventually(t, func() bool {
-		found, err := r.store.Lookup(t.Context(), request("k"))
-		return err == nil && found.State == idempotency.Replay
+		var names string
+		err := again.Raw().QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&names)
+		return err == nil && names == "nobody"
 	}, time.Minute, 10*time.Millisecond)
+	require.Equal(t, idempotency.Replay, r.state("k").State)
 }
