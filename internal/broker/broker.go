@@ -19,9 +19,13 @@ const (
 	// days by default, and at most fourteen.
 	messageRetention = 7 * 24 * time.Hour
 
-	publishWithin = 10 * time.Second // if the caller does not give less
-	// a consumer without a heartbeat for so long has failed: the broker delivers to another
-	deadAfter = 6 * time.Second
+	// PublishWithin is how long Publish takes at most, if the caller does not give less.
+	PublishWithin = 10 * time.Second
+	// SetUpWithin is how long a call takes at most that makes a stream, a topic or a queue, or that tells the broker what
+	// was handled.
+	SetUpWithin = 5 * time.Second
+	// DeadAfter is how long a consumer may be without a heartbeat. Then it has failed, and the broker delivers to another.
+	DeadAfter = 6 * time.Second
 )
 
 const (
@@ -69,15 +73,16 @@ func Open(ctx context.Context, brokerURL string, o Options) (Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("BROKER_URL: %w", err)
 	}
-	b, err := s.open(ctx, brokerURL, o)
+	b, err := s.Open(ctx, brokerURL, o)
 	if err != nil {
 		return nil, fmt.Errorf("BROKER_URL: %w", err)
 	}
 	return b, nil
 }
 
-// hosts returns the hosts of a URL, which may be several: net/url rejects several hosts with ports.
-func hosts(brokerURL string) (list []string, rest *url.URL, err error) {
+// Hosts returns the hosts of a URL, which may be several: net/url rejects several hosts with ports. rest is the URL with one
+// host, which is not among them. Errors do not contain the URL, which may have a password.
+func Hosts(brokerURL string) (list []string, rest *url.URL, err error) {
 	scheme, after, ok := strings.Cut(brokerURL, "://")
 	if !ok {
 		return nil, nil, fmt.Errorf("must be %s://host", scheme)
@@ -106,8 +111,8 @@ func hosts(brokerURL string) (list []string, rest *url.URL, err error) {
 	return list, rest, nil
 }
 
-// checkSettings rejects unknown names: a misspelt setting that is silently ignored is noticed in production only.
-func checkSettings(query url.Values, names ...string) error {
+// CheckSettings rejects unknown names: a misspelt setting that is silently ignored is noticed in production only.
+func CheckSettings(query url.Values, names ...string) error {
 	for name := range query {
 		known := false
 		for _, n := range names {
@@ -120,22 +125,23 @@ func checkSettings(query url.Values, names ...string) error {
 	return nil
 }
 
-// encoded returns the bodies of events, and an error for each that cannot be encoded.
-func encoded(events []outbox.Envelope) (bodies [][]byte, errs []error) {
+// Encode returns the bodies of events, and an error for each that cannot be encoded: what Publish returns, so far.
+func Encode(events []outbox.Envelope) (bodies [][]byte, errs []error) {
 	bodies, errs = make([][]byte, len(events)), make([]error, len(events))
 	for i, e := range events {
 		var err error
 		if bodies[i], err = json.Marshal(e); err != nil {
-			errs[i] = permanent(err)
+			errs[i] = Permanent(err)
 		}
 	}
 	return bodies, errs
 }
 
-func permanent(err error) error { return fmt.Errorf("%w: %w", outbox.ErrPermanent, err) }
+// Permanent makes an error one that sending the event again cannot help.
+func Permanent(err error) error { return fmt.Errorf("%w: %w", outbox.ErrPermanent, err) }
 
-// failAll gives the error to every event that has none: nothing could be sent.
-func failAll(errs []error, err error) []error {
+// FailAll gives the error to every event that has none: nothing could be sent.
+func FailAll(errs []error, err error) []error {
 	for i := range errs {
 		if errs[i] == nil {
 			errs[i] = err

@@ -15,9 +15,9 @@ import (
 
 // cdcScheme has no broker: events go into the write-ahead log of the service's own database, from which others take
 // them.
-var cdcScheme = scheme{
-	names: []string{"cdc"}, use: "cdc:",
-	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) {
+var cdcScheme = Scheme{
+	Names: []string{"cdc"}, Use: "cdc:",
+	Open: func(_ context.Context, brokerURL string, o Options) (Broker, error) {
 		if err := checkCDC(brokerURL); err != nil {
 			return nil, err
 		}
@@ -26,7 +26,7 @@ var cdcScheme = scheme{
 		}
 		return &cdc{pool: o.Pool, closed: make(chan struct{})}, nil
 	},
-	examine: func(_ context.Context, brokerURL string) (State, error) {
+	Examine: func(_ context.Context, brokerURL string) (State, error) {
 		return State{Reached: "the write-ahead log of the database"}, checkCDC(brokerURL)
 	},
 }
@@ -58,7 +58,7 @@ type cdc struct {
 
 // Publish implements outbox.Publisher.
 func (c *cdc) Publish(ctx context.Context, events []outbox.Envelope) []error {
-	bodies, errs := encoded(events)
+	bodies, errs := Encode(events)
 	sound := make([]int, 0, len(events))
 	for i := range events {
 		if errs[i] == nil {
@@ -69,7 +69,7 @@ func (c *cdc) Publish(ctx context.Context, events []outbox.Envelope) []error {
 	c.publish(ctx, events, bodies, errs, sound)
 	for _, i := range sound {
 		if errs[i] == nil {
-			c.hint(message(events[i].ID, bodies[i], 0))
+			c.hint(Message(events[i].ID, bodies[i], 0))
 		}
 	}
 	return errs
@@ -101,7 +101,7 @@ func (c *cdc) publish(ctx context.Context, events []outbox.Envelope, bodies [][]
 		c.publish(ctx, events, bodies, errs, which[:half])
 		c.publish(ctx, events, bodies, errs, which[half:])
 	case postgres.IsRejected(err):
-		errs[which[0]] = permanent(err)
+		errs[which[0]] = Permanent(err)
 	default:
 		for _, i := range which {
 			errs[i] = err
@@ -134,7 +134,7 @@ func (c *cdc) Consume(ctx context.Context, _ string, handle Handler) error {
 	for {
 		select {
 		case m := <-hints:
-			_ = handleOne(ctx, handle, m)
+			_ = HandleOne(ctx, handle, m)
 		case <-ctx.Done():
 			return nil
 		case <-c.closed:

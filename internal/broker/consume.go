@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	handleWithin  = 20 * time.Second
+	// HandleWithin is how long a handler may take for one message.
+	HandleWithin  = 20 * time.Second
 	retryPauseMax = 5 * time.Second
 )
 
@@ -28,8 +29,8 @@ type Consumer interface {
 	Consume(ctx context.Context, name string, handle Handler) error
 }
 
-// message decodes a body. A message that our relay did not send has the broker's id and no type.
-func message(id string, body []byte, deliveries int) inbox.Message {
+// Message decodes a body. A message that our relay did not send has the broker's id and no type.
+func Message(id string, body []byte, deliveries int) inbox.Message {
 	m := inbox.Message{ID: id, Body: body, Deliveries: deliveries}
 	var e outbox.Envelope
 	if err := json.Unmarshal(body, &e); err != nil {
@@ -40,13 +41,13 @@ func message(id string, body []byte, deliveries int) inbox.Message {
 	return m
 }
 
-// pauseAfter is how long a consumer waits after so many consecutive failures.
-func pauseAfter(failures int) time.Duration {
+// PauseAfter is how long a consumer waits after so many consecutive failures, one or more.
+func PauseAfter(failures int) time.Duration {
 	return min(retryPause<<min(failures-1, 10), retryPauseMax)
 }
 
-// sleep reports whether the pause ended before ctx did.
-func sleep(ctx context.Context, d time.Duration) bool {
+// Sleep reports whether the pause ended before ctx did.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -57,10 +58,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// handleOne runs the handler to its end even while the consumer stops: if it were canceled, its transaction would be
+// HandleOne runs the handler to its end even while the consumer stops: if it were canceled, its transaction would be
 // rolled back and the message delivered again.
-func handleOne(ctx context.Context, handle Handler, m inbox.Message) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handleWithin)
+func HandleOne(ctx context.Context, handle Handler, m inbox.Message) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), HandleWithin)
 	defer cancel()
 	return handle(ctx, m)
 }

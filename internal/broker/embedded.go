@@ -19,12 +19,12 @@ import (
 
 const startWithin = 30 * time.Second // recovering a large store takes a while
 
-var embeddedScheme = scheme{
-	names: []string{"embedded"}, use: "embedded:DIR",
-	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) {
+var embeddedScheme = Scheme{
+	Names: []string{"embedded"}, Use: "embedded:DIR",
+	Open: func(_ context.Context, brokerURL string, o Options) (Broker, error) {
 		return openEmbedded(brokerURL, o)
 	},
-	examine: examineEmbedded,
+	Examine: examineEmbedded,
 }
 
 // embedded is a JetStream server in this process, for development and for services of one process. Every write is
@@ -43,7 +43,7 @@ func openEmbedded(brokerURL string, o Options) (_ *embedded, err error) {
 	if err != nil || dir == "" {
 		return nil, errors.New("must be embedded:DIR, with the directory of its store")
 	}
-	if err := checkSettings(settings, "listen"); err != nil {
+	if err := CheckSettings(settings, "listen"); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -66,7 +66,7 @@ func openEmbedded(brokerURL string, o Options) (_ *embedded, err error) {
 	if err != nil {
 		return nil, err
 	}
-	js, err := connect("", 1, deadAfter, o.Log, nats.InProcessServer(s))
+	js, err := connect("", 1, DeadAfter, o.Log, nats.InProcessServer(s))
 	if err != nil {
 		stop(s)
 		return nil, err

@@ -67,9 +67,9 @@ func TestEmbedded(t *testing.T) {
 
 func TestOpenRejectsWrongSettings(t *testing.T) {
 	t.Parallel()
-	requireRejected(t, map[string]string{
+	brokertest.RequireRejected(t, Open, map[string]string{
 		"":                              "a scheme is missing; use embedded:DIR",
-		"redis://localhost":             `unsupported scheme "redis:"; use embedded:DIR`,
+		"redis://localhost":             `unsupported scheme "redis:"; this program has embedded:DIR`,
 		"embedded:":                     "must be embedded:DIR",
 		"embedded:/proc/nowhere":        "/proc/nowhere",
 		"embedded:x?lisen=:1":           `unknown setting "lisen"`,
@@ -87,20 +87,9 @@ func TestOpenRejectsWrongSettings(t *testing.T) {
 	})
 }
 
-// requireRejected opens each URL and expects the error that names what is wrong.
-func requireRejected(t *testing.T, whys map[string]string) {
-	t.Helper()
-	for url, why := range whys {
-		_, err := Open(t.Context(), url, quiet)
-		require.ErrorContains(t, err, "BROKER_URL: ", url)
-		require.ErrorContains(t, err, why, url)
-		require.NotContains(t, err.Error(), "cret", "no secrets in messages")
-	}
-}
-
 func TestHosts(t *testing.T) {
 	t.Parallel()
-	list, rest, err := hosts("nats://user:p%40ss@a:9092,b:9093,[::1]:9094/topic?tls=true")
+	list, rest, err := Hosts("nats://user:p%40ss@a:9092,b:9093,[::1]:9094/topic?tls=true")
 	require.NoError(t, err)
 	require.Equal(t, []string{"a:9092", "b:9093", "[::1]:9094"}, list)
 	password, _ := rest.User.Password()

@@ -46,7 +46,7 @@ func Examine(ctx context.Context, brokerURL string) (State, error) {
 	}
 	done := make(chan examined, 1)
 	go func() {
-		st, err := s.examine(asking, brokerURL)
+		st, err := s.Examine(asking, brokerURL)
 		done <- examined{st, err}
 	}()
 	select {
@@ -115,7 +115,7 @@ func examineEmbedded(ctx context.Context, brokerURL string) (State, error) {
 	if err != nil || dir == "" {
 		return State{}, errors.New("must be embedded:DIR, with the directory of its store")
 	}
-	if err := checkSettings(settings, "listen"); err != nil {
+	if err := CheckSettings(settings, "listen"); err != nil {
 		return State{}, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, "lock")); errors.Is(err, os.ErrNotExist) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/outbox"
 )
 
 // TestExamineChangesNothing: a question makes no stream, no folder and no server.
@@ -97,4 +99,25 @@ func one(list []string) string {
 		return ""
 	}
 	return strings.Join(list, " AND ")
+}
+
+// TestExamineNATS: a server without a stream, one that has published, and one that is away, which the context bounds.
+func TestExamineNATS(t *testing.T) {
+	t.Parallel()
+	at := newNATS(t)
+	before, err := Examine(t.Context(), at.url())
+	require.NoError(t, err)
+	require.NotEmpty(t, before.Reached)
+	require.NoError(t, open(t, at.url()).Publish(t.Context(), []outbox.Envelope{envelope("ord_1", 1)})[0])
+	st, err := Examine(t.Context(), at.url())
+	require.NoError(t, err, "beside the service")
+	require.NotEmpty(t, st.Reached)
+	require.Empty(t, st.Loses)
+	require.Empty(t, st.Differs)
+	require.False(t, st.Missing)
+	at.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err = Examine(ctx, at.url())
+	require.Error(t, err)
 }

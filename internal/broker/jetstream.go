@@ -25,13 +25,12 @@ const (
 	subjectRoot  = "payonce"
 	dedupeWindow = 2 * time.Minute
 	inFlightMax  = 16384 // unacknowledged messages on a connection; a relay's batch is 1000
-	setUpWithin  = 5 * time.Second
 )
 
-var natsScheme = scheme{
-	names: []string{"nats", "tls"}, use: "nats://",
-	open:    func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openNATS(brokerURL, o) },
-	examine: examineNATS,
+var natsScheme = Scheme{
+	Names: []string{"nats", "tls"}, Use: "nats://",
+	Open:    func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openNATS(brokerURL, o) },
+	Examine: examineNATS,
 }
 
 var errNotConnected = errors.New("not connected to NATS")
@@ -61,19 +60,19 @@ type jetStream struct {
 }
 
 func openNATS(brokerURL string, o Options) (*jetStream, error) {
-	list, rest, err := hosts(brokerURL)
+	list, rest, err := Hosts(brokerURL)
 	if err != nil {
 		return nil, err
 	}
 	query := rest.Query()
-	if err := checkSettings(query, "replicas", "ack_wait"); err != nil {
+	if err := CheckSettings(query, "replicas", "ack_wait"); err != nil {
 		return nil, err
 	}
 	replicas, err := strconv.Atoi(cmp.Or(query.Get("replicas"), "1"))
 	if err != nil || replicas < 1 || replicas > 5 {
 		return nil, errors.New("replicas must be a number from 1 to 5")
 	}
-	ackWait, err := time.ParseDuration(cmp.Or(query.Get("ack_wait"), deadAfter.String()))
+	ackWait, err := time.ParseDuration(cmp.Or(query.Get("ack_wait"), DeadAfter.String()))
 	if err != nil || ackWait < 500*time.Millisecond || ackWait > time.Minute {
 		return nil, errors.New("ack_wait must be a duration from 500ms to 1m")
 	}
@@ -117,7 +116,7 @@ func connect(
 	js, err := jetstream.New(
 		conn,
 		jetstream.WithPublishAsyncMaxPending(inFlightMax),
-		jetstream.WithPublishAsyncTimeout(publishWithin),
+		jetstream.WithPublishAsyncTimeout(PublishWithin),
 	)
 	if err != nil {
 		conn.Close()
@@ -136,7 +135,7 @@ func (b *jetStream) setUp(ctx context.Context) error {
 	if !b.conn.IsConnected() {
 		return errNotConnected
 	}
-	ctx, cancel := context.WithTimeout(ctx, setUpWithin)
+	ctx, cancel := context.WithTimeout(ctx, SetUpWithin)
 	defer cancel()
 	if err := b.makeStream(ctx); err != nil {
 		return fmt.Errorf("create the stream %s: %w", streamName, err)
@@ -227,11 +226,11 @@ func (b *jetStream) checkStream(err error) {
 // Publish sends the events in atomic batches if the stream takes them. The others, and those of a batch that was
 // refused, are sent singly: all of them first, then their acknowledgements are awaited.
 func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []error {
-	ctx, cancel := context.WithTimeout(ctx, publishWithin)
+	ctx, cancel := context.WithTimeout(ctx, PublishWithin)
 	defer cancel()
-	bodies, errs := encoded(events)
+	bodies, errs := Encode(events)
 	if err := b.setUp(ctx); err != nil {
-		return failAll(errs, err)
+		return FailAll(errs, err)
 	}
 	acks, repeated := make([]jetstream.PubAckFuture, len(events)), map[int]uint64{}
 	for _, i := range b.publishBatches(ctx, events, bodies, errs) {
@@ -299,13 +298,13 @@ func checkStored(
 func (b *jetStream) send(e outbox.Envelope, body []byte) (jetstream.PubAckFuture, error) {
 	subject, err := subjectOf(e)
 	if err != nil {
-		return nil, permanent(err)
+		return nil, Permanent(err)
 	}
 	header := nats.Header{"Content-Type": {"application/cloudevents+json"}}
 	ack, err := b.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: body, Header: header},
 		jetstream.WithMsgID(e.ID), jetstream.WithExpectStream(streamName), jetstream.WithRetryAttempts(0))
 	if errors.Is(err, nats.ErrMaxPayload) {
-		return nil, permanent(err)
+		return nil, Permanent(err)
 	}
 	return ack, err
 }
@@ -317,6 +316,16 @@ func subjectOf(e outbox.Envelope) (string, error) {
 	}
 	return subjectRoot + "." + e.TenantID + "." + e.Type, nil
 }
+
+// part: rabbitmq {
+
+// RoutingKey is the subject that NATS gives to an event, without its root: <tenant>.<type>.
+func RoutingKey(e outbox.Envelope) (string, error) {
+	subject, err := subjectOf(e)
+	return strings.TrimPrefix(subject, subjectRoot+"."), err
+}
+
+// part: rabbitmq }
 
 func (b *jetStream) Close() error {
 	_ = b.conn.FlushTimeout(time.Second) // the last acknowledgements; a message whose own is lost is delivered again

@@ -31,7 +31,7 @@ const (
 	errBatchTooLarge  = 10199
 )
 
-const _ = uint(doubtFor - singlyFor - publishWithin) // the batch tried after that minute is still within doubtFor
+const _ = uint(doubtFor - singlyFor - PublishWithin) // the batch tried after that minute is still within doubtFor
 
 // errUnconfirmed means that the commit of a batch was sent and its acknowledgement did not come: the server may have
 // stored all of the batch or nothing.

@@ -24,7 +24,7 @@ func (b *jetStream) Consume(ctx context.Context, name string, handle Handler) er
 		if failures > 2 { // the client reconnects automatically, and logs that
 			b.log.Warn("consumer cannot read from the broker", "consumer", name, "error", err)
 		}
-		sleep(ctx, pauseAfter(failures))
+		Sleep(ctx, PauseAfter(failures))
 	}
 	return nil
 }
@@ -33,7 +33,7 @@ func (b *jetStream) consume(ctx context.Context, name string, handle Handler) (h
 	if err := b.setUp(ctx); err != nil {
 		return 0, err
 	}
-	setUpCtx, cancel := context.WithTimeout(ctx, setUpWithin)
+	setUpCtx, cancel := context.WithTimeout(ctx, SetUpWithin)
 	defer cancel()
 	consumer, err := b.js.CreateOrUpdateConsumer(setUpCtx, streamName, jetstream.ConsumerConfig{
 		Durable:       name,
@@ -76,14 +76,14 @@ func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handl
 	}
 	id := cmp.Or(msg.Headers().Get(jetstream.MsgIDHeader), fmt.Sprintf("%s-at-%d", streamName, meta.Sequence.Stream))
 	stillAlive := keepAlive(msg, b.ackWait/3)
-	err = handleOne(
+	err = HandleOne(
 		ctx, handle,
-		message(id, msg.Data(), int(meta.NumDelivered)), //nolint:gosec // a count of deliveries
+		Message(id, msg.Data(), int(meta.NumDelivered)), //nolint:gosec // a count of deliveries
 	)
 	stillAlive()
 	if err != nil {
 		*failures++
-		pause := pauseAfter(*failures)
+		pause := PauseAfter(*failures)
 		b.log.Warn("message will be delivered again", "message_id", id, "deliveries", meta.NumDelivered,
 			"after", pause, "error", err)
 		return msg.NakWithDelay(pause)

@@ -214,7 +214,7 @@ func TestRefusedBatches(t *testing.T) {
 		publish(t, b, events[17])
 		w := newWatch(t, at)
 
-		bodies, _ := encoded(events)
+		bodies, _ := Encode(events)
 		err := b.sendBatch(t.Context(), events, bodies, []int{16, 17, 18})
 		var refused *batchRefusedError
 		require.ErrorAs(t, err, &refused)

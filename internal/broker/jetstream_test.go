@@ -93,7 +93,7 @@ func TestConnectionLost(t *testing.T) {
 		at, _ := natsWithClient(t)
 		var text lockedBuffer
 		closed := make(chan struct{})
-		b, err := connect(at.url(), 1, deadAfter, slog.New(slog.NewTextHandler(&text, nil)),
+		b, err := connect(at.url(), 1, DeadAfter, slog.New(slog.NewTextHandler(&text, nil)),
 			nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 		require.NoError(t, err)
 		publish(t, b, envelope("ord_1", 1))
@@ -110,7 +110,7 @@ func TestConnectionLost(t *testing.T) {
 		publish(t, b, envelope("ord_first", 1))
 		b.conn.Close()
 		events := batchOf(3)
-		bodies, _ := encoded(events)
+		bodies, _ := Encode(events)
 		err := b.sendBatch(t.Context(), events, bodies, []int{0, 1, 2})
 		require.ErrorIs(t, err, nats.ErrConnectionClosed)
 		require.ErrorContains(t, err, "send a batch")
@@ -171,7 +171,7 @@ func TestForgedMessageUnderAnEventsID(t *testing.T) {
 				require.NoError(t, err)
 			}
 			forge("payonce.tnt_a.order.created", forgedBody.ID, []byte("{}"))
-			bodies, _ := encoded([]outbox.Envelope{forgedSubject})
+			bodies, _ := Encode([]outbox.Envelope{forgedSubject})
 			forge("payonce.tnt_b.order.created", forgedSubject.ID, bodies[0])
 			before := total(t, js)
 
@@ -207,7 +207,7 @@ func TestForgedMessageUnderAnEventsID(t *testing.T) {
 		events := batchOf(2)
 		publish(t, b, events...)
 		stream := streamOf(t, js)
-		bodies, _ := encoded(events)
+		bodies, _ := Encode(events)
 		err := checkStored(t.Context(), stream, 99, events[0], bodies[0])
 		require.ErrorIs(t, err, jetstream.ErrMsgNotFound)
 		require.NotErrorIs(t, err, outbox.ErrIDTaken)

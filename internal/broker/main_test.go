@@ -3,7 +3,6 @@ package broker
 import (
 	"io"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -15,11 +14,6 @@ import (
 
 func TestMain(m *testing.M) {
 	retryPause = 20 * time.Millisecond // part: consumers
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
-		if err := os.Setenv(name, "test"); err != nil {
-			panic(err)
-		}
-	}
 	// The server's own clock and its last flush end by themselves, and on a busy
 	// machine later than goleak has patience.
 	goleak.VerifyTestMain(m,

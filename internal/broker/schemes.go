@@ -7,42 +7,57 @@ import (
 	"strings"
 )
 
-// scheme is a kind of broker, chosen by the scheme of BROKER_URL.
-type scheme struct {
-	names []string // of the URL, without the colon
-	use   string   // how an error suggests it
-	open  func(ctx context.Context, brokerURL string, o Options) (Broker, error)
-	// examine asks the broker, and changes nothing there.
-	examine func(ctx context.Context, brokerURL string) (State, error)
+// Scheme is a kind of broker, chosen by the scheme of BROKER_URL.
+type Scheme struct {
+	Names []string // of the URL, without the colon
+	Use   string   // how an error suggests it
+	// Open connects, and does not fail because the broker is away. Open of this package adds "BROKER_URL: " to its error,
+	// which must not contain a password.
+	Open func(ctx context.Context, brokerURL string, o Options) (Broker, error)
+	// Examine asks the broker, and changes nothing there.
+	Examine func(ctx context.Context, brokerURL string) (State, error)
 }
 
-// schemes is the table of brokers. To leave one out, delete its line and its files: nothing else imports its client
-// library. The embedded server needs the NATS client, so these two stay together.
-var schemes = []scheme{
+// schemes are the brokers of this program. The embedded server needs the NATS client, so these two stay together.
+var schemes = []Scheme{
 	embeddedScheme,
 	natsScheme,
-	kafkaScheme,   // part: kafka
-	sqsScheme,     // part: sqs
-	rabbitScheme,  // part: rabbitmq
-	kinesisScheme, // part: kinesis
-	cdcScheme,     // part: cdc
+	cdcScheme, // part: cdc
 }
 
-func schemeOf(brokerURL string) (scheme, error) {
-	name, _, ok := strings.Cut(brokerURL, ":")
-	for _, s := range schemes {
-		if ok && slices.Contains(s.names, name) {
-			return s, nil
+// Register adds a kind of broker. A package that connects to one calls it in its init, as a driver of database/sql does,
+// and a program has the brokers whose packages it imports: their client libraries are larger than the service, and most
+// programs need none of them. It panics if a name is taken.
+func Register(s Scheme) {
+	for _, name := range s.Names {
+		if _, taken := find(name); taken {
+			panic(fmt.Sprintf("bug: two brokers are registered as %q", name))
 		}
+	}
+	schemes = append(schemes, s)
+}
+
+func find(name string) (Scheme, bool) {
+	i := slices.IndexFunc(schemes, func(s Scheme) bool { return slices.Contains(s.Names, name) })
+	if i < 0 {
+		return Scheme{}, false
+	}
+	return schemes[i], true
+}
+
+func schemeOf(brokerURL string) (Scheme, error) {
+	name, _, ok := strings.Cut(brokerURL, ":")
+	if s, found := find(name); ok && found {
+		return s, nil
 	}
 	uses := make([]string, len(schemes))
 	for i, s := range schemes {
-		uses[i] = s.use
+		uses[i] = s.Use
 	}
 	last := len(uses) - 1
 	use := strings.Join(uses[:last], ", ") + " or " + uses[last]
 	if !ok {
-		return scheme{}, fmt.Errorf("a scheme is missing; use %s", use)
+		return Scheme{}, fmt.Errorf("a scheme is missing; use %s", use)
 	}
-	return scheme{}, fmt.Errorf("unsupported scheme %q; use %s", name+":", use)
+	return Scheme{}, fmt.Errorf("unsupported scheme %q; this program has %s", name+":", use)
 }

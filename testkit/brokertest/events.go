@@ -35,3 +35,18 @@ func Publish(t testing.TB, p outbox.Publisher, events ...outbox.Envelope) {
 		require.NoError(t, err, events[i].ID)
 	}
 }
+
+// RequireRejected opens each URL, and fails the test unless the error says what is wrong with it, and no password.
+// Passwords of the URLs end in "cret".
+func RequireRejected[O, B any](
+	t testing.TB, open func(ctx context.Context, brokerURL string, o O) (B, error), whys map[string]string,
+) {
+	t.Helper()
+	for brokerURL, why := range whys {
+		var o O
+		_, err := open(t.Context(), brokerURL, o)
+		require.ErrorContains(t, err, "BROKER_URL: ", brokerURL)
+		require.ErrorContains(t, err, why, brokerURL)
+		require.NotContains(t, err.Error(), "cret", "no secrets in messages")
+	}
+}

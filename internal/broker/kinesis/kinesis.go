@@ -1,4 +1,6 @@
-package broker
+// Package kinesis is Amazon Kinesis, for a BROKER_URL of kinesis://. A program that imports it has this broker
+// (see broker.Register).
+package kinesis
 
 import (
 	"cmp"
@@ -17,30 +19,32 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
 	"github.com/aws/smithy-go"
 
+	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/outbox"
 )
 
 const (
-	kinesisBatchMax   = 500     // records of one request, Kinesis's limit
-	kinesisBytesMax   = 5 << 20 // of one request, keys included; a stream that takes larger records takes more
-	kinesisKeyMax     = 256     // characters of a partition key
-	kinesisAnswerMax  = 1 << 20 // of a response; 500 records are 100 kB
-	kinesisAttempts   = 2       // by the SDK, within one call
-	kinesisPause      = 50 * time.Millisecond
-	kinesisPauseMax   = time.Second
-	kinesisRetention  = 24 // hours: the least that Kinesis has
-	kinesisStreamForm = "must be kinesis://region/stream"
+	batchMax     = 500     // records of one request, Kinesis's limit
+	bytesMax     = 5 << 20 // of one request, keys included; a stream that takes larger records takes more
+	keyMax       = 256     // characters of a partition key
+	answerMax    = 1 << 20 // of a response; 500 records are 100 kB
+	attempts     = 2       // by the SDK, within one call
+	pauseMin     = 50 * time.Millisecond
+	pauseMax     = time.Second
+	retentionMin = 24 // hours: the least that Kinesis has
+	form         = "must be kinesis://region/stream"
 )
 
-var kinesisScheme = scheme{
-	names: []string{"kinesis"}, use: "kinesis://",
-	open: func(ctx context.Context, brokerURL string, o Options) (Broker, error) {
-		return openKinesis(ctx, brokerURL, o)
-	},
-	examine: examineKinesis,
+func init() {
+	broker.Register(broker.Scheme{
+		Names: []string{"kinesis"}, Use: "kinesis://", Examine: examine,
+		Open: func(ctx context.Context, brokerURL string, o broker.Options) (broker.Broker, error) {
+			return open(ctx, brokerURL, o)
+		},
+	})
 }
 
-// kinesisStream is an Amazon Kinesis data stream, which must exist. The partition key of an event is its aggregate's id, so
+// stream is an Amazon Kinesis data stream, which must exist. The partition key of an event is its aggregate's id, so
 // the events of an aggregate are in one shard, in the order in which they were accepted.
 //
 // One PutRecords may store some of its records and not others, and a later record of an aggregate although an earlier
@@ -51,32 +55,32 @@ var kinesisScheme = scheme{
 //
 // It only publishes. A consumer of Kinesis keeps its position in each shard itself, in a store that Kinesis does not have;
 // those of the service read the outbox, where the broker is a hint.
-type kinesisStream struct {
+type stream struct {
 	client *kinesis.Client
 	name   string
 	log    *slog.Logger
 }
 
-func openKinesis(ctx context.Context, brokerURL string, o Options) (*kinesisStream, error) {
+func open(ctx context.Context, brokerURL string, o broker.Options) (*stream, error) {
 	u, err := url.Parse(brokerURL)
 	if err != nil {
-		return nil, errors.New(kinesisStreamForm)
+		return nil, errors.New(form)
 	}
 	name := strings.Trim(u.Path, "/")
 	if u.Host == "" || name == "" || strings.Contains(name, "/") {
-		return nil, errors.New(kinesisStreamForm)
+		return nil, errors.New(form)
 	}
 	query := u.Query()
-	if err := checkSettings(query, "endpoint"); err != nil {
+	if err := broker.CheckSettings(query, "endpoint"); err != nil {
 		return nil, err
 	}
 	cfg, err := config.LoadDefaultConfig(
-		ctx, config.WithRetryMaxAttempts(kinesisAttempts), config.WithRegion(u.Host),
+		ctx, config.WithRetryMaxAttempts(attempts), config.WithRegion(u.Host),
 	)
 	if err != nil {
 		return nil, err
 	}
-	k := &kinesisStream{name: name, log: o.Log}
+	k := &stream{name: name, log: o.Log}
 	k.client = kinesis.NewFromConfig(cfg, func(ko *kinesis.Options) {
 		ko.HTTPClient = shortAnswers{ko.HTTPClient}
 		if endpoint := query.Get("endpoint"); endpoint != "" {
@@ -86,35 +90,35 @@ func openKinesis(ctx context.Context, brokerURL string, o Options) (*kinesisStre
 	return k, nil
 }
 
-// shortAnswers fails a response that is longer than kinesisAnswerMax, where the SDK would read it to its end.
+// shortAnswers fails a response that is longer than answerMax, where the SDK would read it to its end.
 type shortAnswers struct{ kinesis.HTTPClient }
 
 func (c shortAnswers) Do(r *http.Request) (*http.Response, error) {
 	res, err := c.HTTPClient.Do(r)
 	if err == nil {
-		res.Body = http.MaxBytesReader(nil, res.Body, kinesisAnswerMax)
+		res.Body = http.MaxBytesReader(nil, res.Body, answerMax)
 	}
 	return res, err
 }
 
 // Publish sends one request after the other. Records that Kinesis refused for now, as it does those of a busy shard, are
 // sent again until ctx ends: as failures of single events the relay would count and at last park them.
-func (k *kinesisStream) Publish(ctx context.Context, events []outbox.Envelope) []error {
-	ctx, cancel := context.WithTimeout(ctx, publishWithin)
+func (k *stream) Publish(ctx context.Context, events []outbox.Envelope) []error {
+	ctx, cancel := context.WithTimeout(ctx, broker.PublishWithin)
 	defer cancel()
-	bodies, errs := encoded(events)
+	bodies, errs := broker.Encode(events)
 	for i, e := range events {
-		if n := len([]rune(e.Subject)); errs[i] == nil && (n == 0 || n > kinesisKeyMax) {
-			errs[i] = permanent(fmt.Errorf("a partition key of %d characters", n))
+		if n := len([]rune(e.Subject)); errs[i] == nil && (n == 0 || n > keyMax) {
+			errs[i] = broker.Permanent(fmt.Errorf("a partition key of %d characters", n))
 		}
 	}
-	pause := kinesisPause
-	for waiting := unsent(errs); ; pause = min(2*pause, kinesisPauseMax) {
+	pause := pauseMin
+	for waiting := unsent(errs); ; pause = min(2*pause, pauseMax) {
 		var again []int
-		for _, part := range kinesisParts(events, bodies, waiting) {
+		for _, part := range partsOf(events, bodies, waiting) {
 			again = append(again, k.put(ctx, events, bodies, part, errs)...)
 		}
-		if len(again) == 0 || !sleep(ctx, pause) {
+		if len(again) == 0 || !broker.Sleep(ctx, pause) {
 			return errs
 		}
 		waiting = again
@@ -131,13 +135,13 @@ func unsent(errs []error) (list []int) {
 	return list
 }
 
-// kinesisParts splits a batch into requests.
-func kinesisParts(events []outbox.Envelope, bodies [][]byte, waiting []int) (parts [][]int) {
+// partsOf splits a batch into requests.
+func partsOf(events []outbox.Envelope, bodies [][]byte, waiting []int) (parts [][]int) {
 	var part []int
 	size := 0
 	for _, i := range waiting {
 		bytes := len(bodies[i]) + len(events[i].Subject)
-		if len(part) == kinesisBatchMax || (len(part) > 0 && size+bytes > kinesisBytesMax) {
+		if len(part) == batchMax || (len(part) > 0 && size+bytes > bytesMax) {
 			parts, part, size = append(parts, part), nil, 0
 		}
 		part, size = append(part, i), size+bytes
@@ -149,7 +153,7 @@ func kinesisParts(events []outbox.Envelope, bodies [][]byte, waiting []int) (par
 }
 
 // put sends one request, sets the errors of its events, and returns those that may be sent again at once.
-func (k *kinesisStream) put(
+func (k *stream) put(
 	ctx context.Context, events []outbox.Envelope, bodies [][]byte, part []int, errs []error,
 ) (again []int) {
 	records := make([]types.PutRecordsRequestEntry, len(part))
@@ -165,7 +169,7 @@ func (k *kinesisStream) put(
 		}
 		return again
 	case err != nil && rejectsARecord(err):
-		errs[part[0]] = permanent(err)
+		errs[part[0]] = broker.Permanent(err)
 		return nil
 	case err != nil:
 		for _, i := range part {
@@ -206,15 +210,15 @@ func rejectsARecord(err error) bool {
 }
 
 // Consume waits until ctx ends: nothing is delivered. Consumers of the service read the outbox anyway.
-func (k *kinesisStream) Consume(ctx context.Context, name string, _ Handler) error {
+func (k *stream) Consume(ctx context.Context, name string, _ broker.Handler) error {
 	k.log.Info("Kinesis delivers nothing to the service's consumers; they read the outbox", "consumer", name)
 	<-ctx.Done()
 	return nil
 }
 
-// examineKinesis reads the stream's summary.
-func examineKinesis(ctx context.Context, brokerURL string) (st State, err error) {
-	k, err := openKinesis(ctx, brokerURL, Options{Log: slog.New(slog.DiscardHandler)})
+// examine reads the stream's summary.
+func examine(ctx context.Context, brokerURL string) (st broker.State, err error) {
+	k, err := open(ctx, brokerURL, broker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return st, err
 	}
@@ -233,11 +237,11 @@ func examineKinesis(ctx context.Context, brokerURL string) (st State, err error)
 	default:
 		return st, fmt.Errorf("the stream %s is %s", k.name, cmp.Or(string(s.StreamStatus), "in no state"))
 	}
-	if hours <= kinesisRetention {
+	if hours <= retentionMin {
 		st.Differs = append(st.Differs, fmt.Sprintf("records are kept for %d h: what a reader has not read by then is lost to it", hours))
 	}
 	return st, nil
 }
 
 // Close has nothing to close.
-func (k *kinesisStream) Close() error { return nil }
+func (k *stream) Close() error { return nil }

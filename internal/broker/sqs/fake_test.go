@@ -1,4 +1,4 @@
-package broker
+package sqs
 
 import (
 	"crypto/md5"
@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sqsPlace speaks SQS's JSON protocol, as much of it as the adapter uses, with
+// server speaks SQS's JSON protocol, as much of it as the adapter uses, with
 // the semantics of FIFO queues: deduplication, groups that wait for their first
 // message, visibility timeouts. A second lasts 10 ms there, but for the poll.
-type sqsPlace struct {
+type server struct {
 	mu         sync.Mutex
 	queues     map[string]*fifo
 	addr       string
-	server     *http.Server
+	http       *http.Server
 	attributes map[string]string // of every queue, besides FifoQueue
 }
 
@@ -44,29 +44,29 @@ type fakeMessage struct {
 	hiddenUntil     time.Time
 }
 
-func newSQS(t testing.TB) *sqsPlace {
-	p := &sqsPlace{queues: map[string]*fifo{}, addr: "127.0.0.1:0"}
+func newServer(t testing.TB) *server {
+	p := &server{queues: map[string]*fifo{}, addr: "127.0.0.1:0"}
 	p.start(t)
 	t.Cleanup(p.stop)
 	return p
 }
 
-func (p *sqsPlace) url() string {
+func (p *server) url() string {
 	return "sqs://sqs.eu-central-1.amazonaws.com/123456789012/payonce?consumers=ledger,notifier&endpoint=http://" +
 		p.addr
 }
 
-func (p *sqsPlace) start(t testing.TB) {
+func (p *server) start(t testing.TB) {
 	l, err := net.Listen("tcp", p.addr)
 	require.NoError(t, err)
 	p.addr = l.Addr().String()
-	p.server = &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
-	go func(s *http.Server) { _ = s.Serve(l) }(p.server)
+	p.http = &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
+	go func(s *http.Server) { _ = s.Serve(l) }(p.http)
 }
 
-func (p *sqsPlace) stop() { _ = p.server.Close() }
+func (p *server) stop() { _ = p.http.Close() }
 
-func (p *sqsPlace) raw(_ testing.TB, body string) {
+func (p *server) raw(_ testing.TB, body string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range []string{"ledger", "notifier"} {
@@ -74,7 +74,7 @@ func (p *sqsPlace) raw(_ testing.TB, body string) {
 	}
 }
 
-func (p *sqsPlace) queue(url string) *fifo {
+func (p *server) queue(url string) *fifo {
 	name := url[strings.LastIndexByte(url, '/')+1:]
 	if p.queues[name] == nil {
 		p.queues[name] = &fifo{ids: map[string]bool{}}
@@ -82,7 +82,7 @@ func (p *sqsPlace) queue(url string) *fifo {
 	return p.queues[name]
 }
 
-func (p *sqsPlace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var in struct {
 		QueueURL string `json:"QueueUrl"`
@@ -109,11 +109,11 @@ func (p *sqsPlace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, e := range in.Entries {
 			size += len(e.Body)
 		}
-		if size > sqsBytesMax {
+		if size > bytesMax {
 			p.refuse(w, "AWS.SimpleQueueService.BatchRequestTooLong")
 			return
 		}
-		if len(in.Entries) > sqsBatchMax {
+		if len(in.Entries) > batchMax {
 			p.refuse(w, "AWS.SimpleQueueService.TooManyEntriesInBatchRequest")
 			return
 		}
@@ -165,7 +165,7 @@ func (p *sqsPlace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-func (p *sqsPlace) refuse(w http.ResponseWriter, code string) {
+func (p *server) refuse(w http.ResponseWriter, code string) {
 	w.Header().Set("X-Amzn-Query-Error", code+";Sender")
 	w.WriteHeader(http.StatusBadRequest)
 	_, _ = fmt.Fprintf(

@@ -1,4 +1,6 @@
-package broker
+// Package rabbitmq is RabbitMQ, for a BROKER_URL of amqp:// or amqps://. A program that imports it has this broker
+// (see broker.Register).
+package rabbitmq
 
 import (
 	"cmp"
@@ -15,18 +17,23 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"example.com/payonce/internal/broker"
 )
 
 const (
-	defaultExchange   = "payonce.events"
-	rabbitDialWithin  = 3 * time.Second // for one of several servers
-	rabbitCloseWithin = time.Second     // for the server's goodbye
+	defaultExchange = "payonce.events"
+	dialWithin      = 3 * time.Second // for one of several servers
+	closeWithin     = time.Second     // for the server's goodbye
 )
 
-var rabbitScheme = scheme{
-	names: []string{"amqp", "amqps"}, use: "amqp://",
-	open:    func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openRabbit(brokerURL, o) },
-	examine: examineRabbit,
+func init() {
+	broker.Register(broker.Scheme{
+		Names: []string{"amqp", "amqps"}, Use: "amqp://", Examine: examine,
+		Open: func(_ context.Context, brokerURL string, o broker.Options) (broker.Broker, error) {
+			return open(brokerURL, o)
+		},
+	})
 }
 
 // rabbit is RabbitMQ: a durable topic exchange, and a quorum queue for each consumer. A quorum queue acknowledges what a
@@ -48,17 +55,17 @@ type rabbit struct {
 	closing context.Context
 	close   context.CancelFunc
 	reading sync.WaitGroup
-	turn    chan struct{}  // holds one token; who has it may publish, and use session
-	session *rabbitSession // nil: not connected
+	turn    chan struct{} // holds one token; who has it may publish, and use session
+	session *session      // nil: not connected
 }
 
-func openRabbit(brokerURL string, o Options) (*rabbit, error) {
-	servers, u, err := hosts(brokerURL)
+func open(brokerURL string, o broker.Options) (*rabbit, error) {
+	servers, u, err := broker.Hosts(brokerURL)
 	if err != nil {
 		return nil, err
 	}
 	query := u.Query()
-	if err := checkSettings(query, "consumers", "exchange", "replicas"); err != nil {
+	if err := broker.CheckSettings(query, "consumers", "exchange", "replicas"); err != nil {
 		return nil, err
 	}
 	r := &rabbit{
@@ -93,7 +100,7 @@ func openRabbit(brokerURL string, o Options) (*rabbit, error) {
 	}
 	r.config = amqp.Config{
 		SASL: []amqp.Authentication{&user}, Vhost: cmp.Or(strings.TrimPrefix(u.Path, "/"), "/"), Locale: "en_US",
-		Heartbeat: deadAfter, FrameSize: 128 << 10,
+		Heartbeat: broker.DeadAfter, FrameSize: 128 << 10,
 		Properties: amqp.Table{"connection_name": "payonce", "product": "payonce"},
 	}
 	r.closing, r.close = context.WithCancel(context.Background())
@@ -102,9 +109,9 @@ func openRabbit(brokerURL string, o Options) (*rabbit, error) {
 
 func (r *rabbit) queue(consumer string) string { return r.exchange + "." + consumer }
 
-// rabbitSession is a connection with its channel. An error of a channel closes it, as the protocol has it; then we end
+// session is a connection with its channel. An error of a channel closes it, as the protocol has it; then we end
 // the connection, too, and make another.
-type rabbitSession struct {
+type session struct {
 	conn   *amqp.Connection
 	ch     *amqp.Channel
 	socket net.Conn
@@ -115,12 +122,12 @@ type rabbitSession struct {
 }
 
 // abort ends the session without a goodbye: the client's calls take no context, and end with the connection.
-func (s *rabbitSession) abort() { _ = s.socket.Close() }
+func (s *session) abort() { _ = s.socket.Close() }
 
-func (s *rabbitSession) Close() { _ = s.conn.CloseDeadline(time.Now().Add(rabbitCloseWithin)) }
+func (s *session) Close() { _ = s.conn.CloseDeadline(time.Now().Add(closeWithin)) }
 
 // why is what ended the session. It is asked once.
-func (s *rabbitSession) why() error {
+func (s *session) why() error {
 	select {
 	case err, ok := <-s.closed:
 		if ok && err != nil {
@@ -132,8 +139,8 @@ func (s *rabbitSession) why() error {
 }
 
 // connect tries one server after the other.
-func (r *rabbit) connect(ctx context.Context) (s *rabbitSession, err error) {
-	ctx, cancel := context.WithTimeout(ctx, setUpWithin)
+func (r *rabbit) connect(ctx context.Context) (s *session, err error) {
+	ctx, cancel := context.WithTimeout(ctx, broker.SetUpWithin)
 	defer cancel()
 	var errs []error
 	for _, server := range r.servers {
@@ -145,10 +152,10 @@ func (r *rabbit) connect(ctx context.Context) (s *rabbitSession, err error) {
 	return nil, errors.Join(errs...)
 }
 
-func (r *rabbit) dial(ctx context.Context, server string) (*rabbitSession, error) {
+func (r *rabbit) dial(ctx context.Context, server string) (*session, error) {
 	if len(r.servers) > 1 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, rabbitDialWithin)
+		ctx, cancel = context.WithTimeout(ctx, dialWithin)
 		defer cancel()
 	}
 	socket, err := (&net.Dialer{}).DialContext(ctx, "tcp", server)
@@ -166,7 +173,7 @@ func (r *rabbit) dial(ctx context.Context, server string) (*rabbitSession, error
 		_ = socket.Close()
 		return nil, cmp.Or(ctx.Err(), err)
 	}
-	s := &rabbitSession{conn: conn, socket: socket}
+	s := &session{conn: conn, socket: socket}
 	if err := s.channel(); err != nil {
 		s.abort()
 		return nil, err
@@ -175,7 +182,7 @@ func (r *rabbit) dial(ctx context.Context, server string) (*rabbitSession, error
 }
 
 // channel opens a channel in place of the one that an error has closed.
-func (s *rabbitSession) channel() (err error) {
+func (s *session) channel() (err error) {
 	if s.ch, err = s.conn.Channel(); err == nil {
 		s.closed = s.ch.NotifyClose(make(chan *amqp.Error, 1))
 	}
@@ -185,9 +192,9 @@ func (s *rabbitSession) channel() (err error) {
 // setUp makes what is missing: the exchange, the queues and their bindings. Without the permission for that an
 // administrator must have made them. A queue that has other arguments than ours is an administrator's: it is used as it
 // is, and the doctor shows the difference.
-func (r *rabbit) setUp(ctx context.Context, s *rabbitSession) error {
+func (r *rabbit) setUp(ctx context.Context, s *session) error {
 	defer context.AfterFunc(ctx, s.abort)()
-	if err := s.try(r.declareExchange); refusedByRabbit(err, amqp.AccessRefused) {
+	if err := s.try(r.declareExchange); refused(err, amqp.AccessRefused) {
 		r.log.Info("not allowed to create the exchange; it must exist", "exchange", r.exchange)
 	} else if err != nil {
 		return fmt.Errorf("create the exchange %s: %w", r.exchange, cmp.Or(ctx.Err(), err))
@@ -195,16 +202,16 @@ func (r *rabbit) setUp(ctx context.Context, s *rabbitSession) error {
 	for _, consumer := range r.consumers {
 		queue := r.queue(consumer)
 		switch err := s.try(r.declareQueue(queue)); {
-		case refusedByRabbit(err, amqp.AccessRefused):
+		case refused(err, amqp.AccessRefused):
 			r.log.Info("not allowed to create the queue; it must exist", "queue", queue)
-		case refusedByRabbit(err, amqp.PreconditionFailed):
+		case refused(err, amqp.PreconditionFailed):
 			r.log.Warn("the queue differs from the service's", "queue", queue, "error", err)
 		case err != nil:
 			return fmt.Errorf("create the queue %s: %w", queue, cmp.Or(ctx.Err(), err))
 		}
 		// Also of a queue that was there: the process that made it may have been killed before this.
 		err := s.try(func(ch *amqp.Channel) error { return ch.QueueBind(queue, "#", r.exchange, false, nil) })
-		if refusedByRabbit(err, amqp.AccessRefused) {
+		if refused(err, amqp.AccessRefused) {
 			r.log.Info("not allowed to bind the queue; it must be bound", "queue", queue, "exchange", r.exchange)
 		} else if err != nil {
 			return fmt.Errorf("bind the queue %s: %w", queue, cmp.Or(ctx.Err(), err))
@@ -229,7 +236,7 @@ func (r *rabbit) declareQueue(queue string) func(*amqp.Channel) error {
 }
 
 // try calls, and opens another channel if the call has closed this one.
-func (s *rabbitSession) try(call func(*amqp.Channel) error) error {
+func (s *session) try(call func(*amqp.Channel) error) error {
 	err := call(s.ch)
 	if err != nil && !s.conn.IsClosed() {
 		if err := s.channel(); err != nil {
@@ -239,14 +246,14 @@ func (s *rabbitSession) try(call func(*amqp.Channel) error) error {
 	return err
 }
 
-func refusedByRabbit(err error, code int) bool {
+func refused(err error, code int) bool {
 	var refused *amqp.Error
 	return errors.As(err, &refused) && refused.Code == code
 }
 
-// examineRabbit declares only what is there, which changes nothing, and compares.
-func examineRabbit(ctx context.Context, brokerURL string) (st State, err error) {
-	r, err := openRabbit(brokerURL, Options{Log: slog.New(slog.DiscardHandler)})
+// examine declares only what is there, which changes nothing, and compares.
+func examine(ctx context.Context, brokerURL string) (st broker.State, err error) {
+	r, err := open(brokerURL, broker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return st, err
 	}
@@ -259,19 +266,19 @@ func examineRabbit(ctx context.Context, brokerURL string) (st State, err error) 
 	st.Reached = fmt.Sprintf("%v %v", s.conn.Properties["product"], s.conn.Properties["version"])
 	differs := func(what string, exists, declare func(*amqp.Channel) error) error {
 		switch err := s.try(exists); {
-		case refusedByRabbit(err, amqp.NotFound):
+		case refused(err, amqp.NotFound):
 			st.Missing = true
 			return nil
 		case err != nil:
 			return fmt.Errorf("read %s: %w", what, err)
 		}
 		err := s.try(declare)
-		if refusedByRabbit(err, amqp.PreconditionFailed) {
+		if refused(err, amqp.PreconditionFailed) {
 			_, text, _ := strings.Cut(err.Error(), "inequivalent ")
 			st.Loses = append(st.Loses, what+" differs: "+cmp.Or(strings.Trim(text, `"`), err.Error()))
 			return nil
 		}
-		if refusedByRabbit(err, amqp.AccessRefused) {
+		if refused(err, amqp.AccessRefused) {
 			return nil // it is there, and an administrator's
 		}
 		return err

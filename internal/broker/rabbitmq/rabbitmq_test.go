@@ -1,16 +1,19 @@
-package broker
+package rabbitmq
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/broker"
+	"example.com/payonce/testkit/brokertest"
 )
 
 // The contract at a real server, and what only a server can show, is in proof/broker. // part: proof
 
 func TestOpenRejectsWrongRabbitMQSettings(t *testing.T) {
 	t.Parallel()
-	requireRejected(t, map[string]string{
+	brokertest.RequireRejected(t, broker.Open, map[string]string{
 		"amqp://":                       "must be amqp://host",
 		"amqp://a?consumer=ledger":      `unknown setting "consumer"`,
 		"amqp://a?replicas=many":        "replicas must be a number",
@@ -34,7 +37,7 @@ func TestRabbitMQAddresses(t *testing.T) {
 		"amqp://a/shop?exchange=events":        {[]string{"a:5672"}, "shop", "events"},
 		"amqp://u:p%40ss@a:7/?consumers=,a,b,": {[]string{"a:7"}, "/", defaultExchange},
 	} {
-		r, err := openRabbit(at, quiet)
+		r, err := open(at, broker.Options{})
 		require.NoError(t, err, at)
 		require.Equal(t, want.servers, r.servers, at)
 		require.Equal(t, []string{want.vhost, want.exchange}, []string{r.config.Vhost, r.exchange}, at)
@@ -45,6 +48,8 @@ func TestRabbitMQAddresses(t *testing.T) {
 // TestRabbitMQConsumersAreListed: a consumer without a queue would wait for ever.
 func TestRabbitMQConsumersAreListed(t *testing.T) {
 	t.Parallel()
-	b := open(t, "amqp://127.0.0.1:1/?consumers=ledger")
+	b, err := broker.Open(t.Context(), "amqp://127.0.0.1:1/?consumers=ledger", broker.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
 	require.ErrorContains(t, b.Consume(t.Context(), "notifier", nil), "consumers= does not list the consumer notifier")
 }

@@ -1,4 +1,6 @@
-package broker
+// Package sqs is Amazon SQS, for a BROKER_URL of sqs://. A program that imports it has this broker
+// (see broker.Register).
+package sqs
 
 import (
 	"cmp"
@@ -21,56 +23,58 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
 
+	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/outbox"
 )
 
 const (
-	sqsBatchMax  = 10         // entries of one request, SQS's limit
-	sqsBytesMax  = 256 * 1024 // of one request and of one message; newer queues take more, none takes less
-	sqsWorkers   = 8          // requests at the same time
-	sqsAnswerMax = 32 << 20   // of a response: ten messages of a newer queue, with every character escaped
-	sqsPollWait  = 10 * time.Second
-	sqsAttempts  = 2                // by the SDK, within one call; the relay retries anyway
-	sqsVisible   = 30 * time.Second // without heartbeats: how long the messages of a crashed process wait
-	sqsStartable = sqsVisible - handleWithin
+	batchMax  = 10         // entries of one request, SQS's limit
+	bytesMax  = 256 * 1024 // of one request and of one message; newer queues take more, none takes less
+	workers   = 8          // requests at the same time
+	answerMax = 32 << 20   // of a response: ten messages of a newer queue, with every character escaped
+	pollWait  = 10 * time.Second
+	attempts  = 2                // by the SDK, within one call; the relay retries anyway
+	visible   = 30 * time.Second // without heartbeats: how long the messages of a crashed process wait
+	startable = visible - broker.HandleWithin
 )
 
-const _ = uint(sqsStartable) // a handler that was started must end before the queue delivers its message to another
+const _ = uint(startable) // a handler that was started must end before the queue delivers its message to another
 
-var sqsScheme = scheme{
-	names: []string{"sqs"}, use: "sqs://",
-	open: func(ctx context.Context, brokerURL string, o Options) (Broker, error) {
-		return openSQS(ctx, brokerURL, o)
-	},
-	examine: examineSQS,
+func init() {
+	broker.Register(broker.Scheme{
+		Names: []string{"sqs"}, Use: "sqs://", Examine: examine,
+		Open: func(ctx context.Context, brokerURL string, o broker.Options) (broker.Broker, error) {
+			return open(ctx, brokerURL, o)
+		},
+	})
 }
 
-// sqsQueues is Amazon SQS with a FIFO queue for each consumer, because each message of a queue is delivered to one
+// queues is Amazon SQS with a FIFO queue for each consumer, because each message of a queue is delivered to one
 // consumer only. An event is published when every queue has it. The queues must exist: FIFO, without content-based
 // deduplication (we give the ids), and without a redrive policy.
 //
 // A message group is an aggregate: while one of its messages is in flight or waits for redelivery, the queue holds back
 // the rest of the group.
-type sqsQueues struct {
+type queues struct {
 	client *sqs.Client
-	queues map[string]string // by consumer
+	urls   map[string]string // by consumer
 	log    *slog.Logger
 	wait   time.Duration
 }
 
-func openSQS(ctx context.Context, brokerURL string, o Options) (*sqsQueues, error) {
+func open(ctx context.Context, brokerURL string, o broker.Options) (*queues, error) {
 	u, err := url.Parse(brokerURL)
 	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
 		return nil, errors.New("must be sqs://host/account/prefix?consumers=a,b")
 	}
 	query := u.Query()
-	if err := checkSettings(query, "consumers", "region", "endpoint"); err != nil {
+	if err := broker.CheckSettings(query, "consumers", "region", "endpoint"); err != nil {
 		return nil, err
 	}
 	if query.Get("consumers") == "" {
 		return nil, errors.New("?consumers= is missing: every consumer has its own queue")
 	}
-	options := []func(*config.LoadOptions) error{config.WithRetryMaxAttempts(sqsAttempts)}
+	options := []func(*config.LoadOptions) error{config.WithRetryMaxAttempts(attempts)}
 	if region := cmp.Or(query.Get("region"), regionOf(u.Host)); region != "" {
 		options = append(options, config.WithRegion(region))
 	}
@@ -86,7 +90,7 @@ func openSQS(ctx context.Context, brokerURL string, o Options) (*sqsQueues, erro
 	if endpoint != "" {
 		base = strings.TrimSuffix(endpoint, "/")
 	}
-	b := &sqsQueues{queues: map[string]string{}, log: o.Log, wait: sqsPollWait}
+	b := &queues{urls: map[string]string{}, log: o.Log, wait: pollWait}
 	b.client = sqs.NewFromConfig(cfg, func(so *sqs.Options) {
 		so.HTTPClient = boundedAnswers{so.HTTPClient}
 		if endpoint != "" {
@@ -94,20 +98,20 @@ func openSQS(ctx context.Context, brokerURL string, o Options) (*sqsQueues, erro
 		}
 	})
 	for name := range strings.SplitSeq(query.Get("consumers"), ",") {
-		b.queues[name] = base + "/" + strings.Trim(u.Path, "/") + "-" + name + ".fifo"
+		b.urls[name] = base + "/" + strings.Trim(u.Path, "/") + "-" + name + ".fifo"
 	}
 	return b, nil
 }
 
-// examineSQS reads the attributes of every queue.
-func examineSQS(ctx context.Context, brokerURL string) (st State, err error) {
-	b, err := openSQS(ctx, brokerURL, Options{Log: slog.New(slog.DiscardHandler)})
+// examine reads the attributes of every queue.
+func examine(ctx context.Context, brokerURL string) (st broker.State, err error) {
+	b, err := open(ctx, brokerURL, broker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return st, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.queues)) {
+	for _, name := range slices.Sorted(maps.Keys(b.urls)) {
 		out, err := b.client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-			QueueUrl: aws.String(b.queues[name]), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
+			QueueUrl: aws.String(b.urls[name]), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
 		})
 		if err != nil {
 			return st, fmt.Errorf("the queue of %s: %w", name, err)
@@ -123,17 +127,17 @@ func examineSQS(ctx context.Context, brokerURL string) (st State, err error) {
 			st.Differs = append(st.Differs, "the queue of "+name+" has content-based deduplication")
 		}
 	}
-	st.Reached, st.Stream = "SQS", fmt.Sprintf("%d FIFO queues", len(b.queues))
+	st.Reached, st.Stream = "SQS", fmt.Sprintf("%d FIFO queues", len(b.urls))
 	return st, nil
 }
 
-// boundedAnswers fails a response that is longer than sqsAnswerMax, where the SDK would read it to its end.
+// boundedAnswers fails a response that is longer than answerMax, where the SDK would read it to its end.
 type boundedAnswers struct{ sqs.HTTPClient }
 
 func (c boundedAnswers) Do(r *http.Request) (*http.Response, error) {
 	res, err := c.HTTPClient.Do(r)
 	if err == nil {
-		res.Body = http.MaxBytesReader(nil, res.Body, sqsAnswerMax)
+		res.Body = http.MaxBytesReader(nil, res.Body, answerMax)
 	}
 	return res, err
 }
@@ -149,14 +153,14 @@ func regionOf(host string) string {
 
 // Publish sends batches of the size that SQS accepts to each queue, several at the same time. Events of one call belong
 // to different aggregates, so they may arrive in any order.
-func (b *sqsQueues) Publish(ctx context.Context, events []outbox.Envelope) []error {
-	ctx, cancel := context.WithTimeout(ctx, publishWithin)
+func (b *queues) Publish(ctx context.Context, events []outbox.Envelope) []error {
+	ctx, cancel := context.WithTimeout(ctx, broker.PublishWithin)
 	defer cancel()
-	bodies, errs := encoded(events)
+	bodies, errs := broker.Encode(events)
 	var mu sync.Mutex // guards errs
 	var all sync.WaitGroup
-	slots := make(chan struct{}, sqsWorkers)
-	for _, queue := range b.queues {
+	slots := make(chan struct{}, workers)
+	for _, queue := range b.urls {
 		for _, part := range batches(bodies, errs) {
 			slots <- struct{}{}
 			all.Go(func() {
@@ -184,7 +188,7 @@ func batches(bodies [][]byte, errs []error) (parts [][]int) {
 		if errs[i] != nil {
 			continue
 		}
-		if len(part) == sqsBatchMax || (len(part) > 0 && size+len(body) > sqsBytesMax) {
+		if len(part) == batchMax || (len(part) > 0 && size+len(body) > bytesMax) {
 			parts, part, size = append(parts, part), nil, 0
 		}
 		part, size = append(part, i), size+len(body)
@@ -195,7 +199,7 @@ func batches(bodies [][]byte, errs []error) (parts [][]int) {
 	return parts
 }
 
-func (b *sqsQueues) send(
+func (b *queues) send(
 	ctx context.Context, queue string, events []outbox.Envelope, bodies [][]byte, part []int,
 ) map[int]error {
 	entries := make([]types.SendMessageBatchRequestEntry, len(part))
@@ -211,7 +215,7 @@ func (b *sqsQueues) send(
 	out, err := b.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &queue, Entries: entries})
 	if err != nil {
 		if len(part) == 1 && rejectsTheMessage(err) {
-			err = permanent(err)
+			err = broker.Permanent(err)
 		}
 		for _, i := range part {
 			failed[i] = err
@@ -230,7 +234,7 @@ func (b *sqsQueues) send(
 		if i, err := strconv.Atoi(aws.ToString(f.Id)); err == nil {
 			failed[i] = fmt.Errorf("%s: %s", aws.ToString(f.Code), aws.ToString(f.Message))
 			if f.SenderFault {
-				failed[i] = permanent(failed[i])
+				failed[i] = broker.Permanent(failed[i])
 			}
 		}
 	}
@@ -253,17 +257,17 @@ func rejectsTheMessage(err error) bool {
 }
 
 // Consume polls the consumer's queue.
-func (b *sqsQueues) Consume(ctx context.Context, name string, handle Handler) error {
-	queue, ok := b.queues[name]
+func (b *queues) Consume(ctx context.Context, name string, handle broker.Handler) error {
+	queue, ok := b.urls[name]
 	if !ok {
 		return fmt.Errorf("BROKER_URL: consumers= does not list the consumer %s", name)
 	}
 	for failures := 0; ctx.Err() == nil; {
 		out, err := b.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 			QueueUrl:                    &queue,
-			MaxNumberOfMessages:         sqsBatchMax,
+			MaxNumberOfMessages:         batchMax,
 			WaitTimeSeconds:             int32(b.wait / time.Second), //nolint:gosec // at most 20
-			VisibilityTimeout:           int32(sqsVisible / time.Second),
+			VisibilityTimeout:           int32(visible / time.Second),
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 		})
 		if err != nil {
@@ -272,7 +276,7 @@ func (b *sqsQueues) Consume(ctx context.Context, name string, handle Handler) er
 			}
 			failures++
 			b.log.Warn("consumer cannot read from the broker", "consumer", name, "error", err)
-			sleep(ctx, pauseAfter(failures))
+			broker.Sleep(ctx, broker.PauseAfter(failures))
 			continue
 		}
 		failures = 0
@@ -284,21 +288,21 @@ func (b *sqsQueues) Consume(ctx context.Context, name string, handle Handler) er
 // deliver handles a batch in order. After a failure the rest of that group is returned as well, or later messages would
 // be handled first. So is every message once ctx has ended, or when so much time has passed that the next message could
 // become visible to others while it is handled.
-func (b *sqsQueues) deliver(
-	ctx context.Context, queue, name string, messages []types.Message, handle Handler,
+func (b *queues) deliver(
+	ctx context.Context, queue, name string, messages []types.Message, handle broker.Handler,
 ) {
 	begun := time.Now()
 	held := map[string]time.Duration{}
 	for _, m := range messages {
 		group := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
 		pause, isHeld := held[group]
-		if !isHeld && ctx.Err() == nil && time.Since(begun) < sqsStartable {
+		if !isHeld && ctx.Err() == nil && time.Since(begun) < startable {
 			id := cmp.Or(
 				m.Attributes[string(types.MessageSystemAttributeNameMessageDeduplicationId)],
 				aws.ToString(m.MessageId),
 			)
 			deliveries, _ := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
-			err := handleOne(ctx, handle, message(id, []byte(aws.ToString(m.Body)), deliveries))
+			err := broker.HandleOne(ctx, handle, broker.Message(id, []byte(aws.ToString(m.Body)), deliveries))
 			if err == nil {
 				b.settle(ctx, name, func(ctx context.Context) error {
 					_, err := b.client.DeleteMessage(
@@ -308,7 +312,7 @@ func (b *sqsQueues) deliver(
 				})
 				continue
 			}
-			pause = pauseAfter(max(1, deliveries))
+			pause = broker.PauseAfter(max(1, deliveries))
 			held[group] = pause
 			b.log.Warn("message will be delivered again", "consumer", name, "message_id", id, "deliveries", deliveries,
 				"after", pause, "error", err)
@@ -324,12 +328,12 @@ func (b *sqsQueues) deliver(
 }
 
 // settle deletes a message or returns it to the queue, even while ctx ends.
-func (b *sqsQueues) settle(ctx context.Context, name string, call func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), setUpWithin)
+func (b *queues) settle(ctx context.Context, name string, call func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), broker.SetUpWithin)
 	defer cancel()
 	if err := call(ctx); err != nil {
 		b.log.Warn("message not acknowledged; it will be delivered again", "consumer", name, "error", err)
 	}
 }
 
-func (b *sqsQueues) Close() error { return nil }
+func (b *queues) Close() error { return nil }

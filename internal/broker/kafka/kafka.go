@@ -1,4 +1,6 @@
-package broker
+// Package kafka is Kafka, for a BROKER_URL of kafka://. A program that imports it has this broker
+// (see broker.Register).
+package kafka
 
 import (
 	"cmp"
@@ -20,12 +22,13 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/outbox"
 )
 
 const (
-	kafkaFetchMax  = 8 << 20  // bytes of records that a broker is asked for at once
-	kafkaAnswerMax = 32 << 20 // bytes of a response; a longer one is not read, and the connection is closed
+	fetchMax  = 8 << 20  // bytes of records that a broker is asked for at once
+	answerMax = 32 << 20 // bytes of a response; a longer one is not read, and the connection is closed
 )
 
 const (
@@ -36,20 +39,23 @@ const (
 	bufferedMax   = 20000
 )
 
-var kafkaScheme = scheme{
-	names: []string{"kafka"}, use: "kafka://",
-	open:    func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openKafka(brokerURL, o) },
-	examine: examineKafka,
+func init() {
+	broker.Register(broker.Scheme{
+		Names: []string{"kafka"}, Use: "kafka://", Examine: examine,
+		Open: func(_ context.Context, brokerURL string, o broker.Options) (broker.Broker, error) {
+			return open(brokerURL, o)
+		},
+	})
 }
 
-// kafka is a Kafka cluster. Records of one aggregate have its id as their key, so they share a partition, and one
+// cluster is a Kafka cluster. Records of one aggregate have its id as their key, so they share a partition, and one
 // process of a group reads a partition. Adding partitions moves keys: during such a change the order holds only for
 // aggregates without new events.
 //
 // The producer is idempotent: a record that the client retries is in the log once. Kafka's transactions would add
 // nothing, because our effects are in PostgreSQL, which is no part of them. Offsets are committed after the handler's
 // transaction, never by a timer.
-type kafka struct {
+type cluster struct {
 	options    []kgo.Opt
 	producer   *kgo.Client
 	topic      string
@@ -63,16 +69,16 @@ type kafka struct {
 	ready      bool
 }
 
-func openKafka(brokerURL string, o Options) (*kafka, error) {
-	seeds, u, err := hosts(brokerURL)
+func open(brokerURL string, o broker.Options) (*cluster, error) {
+	seeds, u, err := broker.Hosts(brokerURL)
 	if err != nil {
 		return nil, err
 	}
 	query := u.Query()
-	if err := checkSettings(query, "tls", "sasl", "partitions", "replicas"); err != nil {
+	if err := broker.CheckSettings(query, "tls", "sasl", "partitions", "replicas"); err != nil {
 		return nil, err
 	}
-	k := &kafka{topic: cmp.Or(strings.Trim(u.Path, "/"), defaultTopic), log: o.Log}
+	k := &cluster{topic: cmp.Or(strings.Trim(u.Path, "/"), defaultTopic), log: o.Log}
 	partitions, err := strconv.ParseInt(cmp.Or(query.Get("partitions"), "-1"), 10, 32) // -1: the cluster's default
 	if err != nil {
 		return nil, errors.New("partitions must be a number")
@@ -84,8 +90,8 @@ func openKafka(brokerURL string, o Options) (*kafka, error) {
 	k.partitions, k.replicas = int32(partitions), int16(replicas)
 	k.options = []kgo.Opt{
 		kgo.SeedBrokers(seeds...), kgo.ClientID("payonce"),
-		kgo.DialTimeout(3 * time.Second), kgo.RetryTimeout(publishWithin),
-		kgo.BrokerMaxReadBytes(kafkaAnswerMax), kgo.FetchMaxBytes(kafkaFetchMax),
+		kgo.DialTimeout(3 * time.Second), kgo.RetryTimeout(broker.PublishWithin),
+		kgo.BrokerMaxReadBytes(answerMax), kgo.FetchMaxBytes(fetchMax),
 	}
 	if query.Get("tls") == "true" {
 		k.options = append(k.options, kgo.DialTLS())
@@ -98,7 +104,7 @@ func openKafka(brokerURL string, o Options) (*kafka, error) {
 	k.options = slices.Clip(k.options) // two clients append to it
 	k.producer, err = kgo.NewClient(append(k.options,
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.RecordDeliveryTimeout(publishWithin),
+		kgo.RecordDeliveryTimeout(broker.PublishWithin),
 		kgo.ProducerLinger(2*time.Millisecond),
 		kgo.MaxBufferedRecords(bufferedMax),
 	)...)
@@ -125,9 +131,9 @@ func saslOf(name string, user *url.Userinfo) (sasl.Mechanism, error) {
 	return nil, fmt.Errorf("sasl must be plain, scram-sha-256 or scram-sha-512, not %q", name)
 }
 
-// examineKafka asks for the topic, and does not have it made.
-func examineKafka(ctx context.Context, brokerURL string) (st State, err error) {
-	k, err := openKafka(brokerURL, Options{Log: slog.New(slog.DiscardHandler)})
+// examine asks for the topic, and does not have it made.
+func examine(ctx context.Context, brokerURL string) (st broker.State, err error) {
+	k, err := open(brokerURL, broker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return st, err
 	}
@@ -174,13 +180,13 @@ func examineKafka(ctx context.Context, brokerURL string) (st State, err error) {
 }
 
 // setUp creates the topic. Without the permission for that, an administrator must have created it.
-func (k *kafka) setUp(ctx context.Context) error {
+func (k *cluster) setUp(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ready {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, setUpWithin)
+	ctx, cancel := context.WithTimeout(ctx, broker.SetUpWithin)
 	defer cancel()
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = k.topic, k.partitions, k.replicas
@@ -205,12 +211,12 @@ func (k *kafka) setUp(ctx context.Context) error {
 }
 
 // Publish gives all records to the producer, which sends them in batches.
-func (k *kafka) Publish(ctx context.Context, events []outbox.Envelope) []error {
-	ctx, cancel := context.WithTimeout(ctx, publishWithin)
+func (k *cluster) Publish(ctx context.Context, events []outbox.Envelope) []error {
+	ctx, cancel := context.WithTimeout(ctx, broker.PublishWithin)
 	defer cancel()
-	bodies, errs := encoded(events)
+	bodies, errs := broker.Encode(events)
 	if err := k.setUp(ctx); err != nil {
-		return failAll(errs, err)
+		return broker.FailAll(errs, err)
 	}
 	type outcome struct {
 		i   int
@@ -236,7 +242,7 @@ func (k *kafka) Publish(ctx context.Context, events []outbox.Envelope) []error {
 			delete(waiting, o.i)
 			errs[o.i] = o.err
 			if errors.Is(o.err, kerr.MessageTooLarge) || errors.Is(o.err, kerr.InvalidRecord) {
-				errs[o.i] = permanent(o.err)
+				errs[o.i] = broker.Permanent(o.err)
 			}
 		case <-ctx.Done():
 			for i := range waiting {
@@ -249,7 +255,7 @@ func (k *kafka) Publish(ctx context.Context, events []outbox.Envelope) []error {
 }
 
 // Consume reads as a member of the consumer group of that name.
-func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error {
+func (k *cluster) Consume(ctx context.Context, name string, handle broker.Handler) error {
 	k.consumers.Add(1)
 	defer k.consumers.Done()
 	ctx, cancel := context.WithCancel(ctx)
@@ -261,7 +267,7 @@ func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error 
 			break
 		}
 		k.log.Warn("consumer waits for the broker", "consumer", name, "error", err)
-		if !sleep(ctx, pauseAfter(failures)) {
+		if !broker.Sleep(ctx, broker.PauseAfter(failures)) {
 			return nil
 		}
 	}
@@ -271,8 +277,8 @@ func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error 
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(), // partitions stay assigned until the polled records are handled and committed
-		kgo.SessionTimeout(deadAfter),
-		kgo.HeartbeatInterval(deadAfter/3),
+		kgo.SessionTimeout(broker.DeadAfter),
+		kgo.HeartbeatInterval(broker.DeadAfter/3),
 		kgo.FetchMaxWait(500*time.Millisecond),
 	)...)
 	if err != nil {
@@ -285,7 +291,7 @@ func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error 
 			failures++
 			k.log.Warn("consumer cannot read from the broker", "consumer", name, "error", err)
 			client.AllowRebalance()
-			sleep(ctx, pauseAfter(failures))
+			broker.Sleep(ctx, broker.PauseAfter(failures))
 			continue
 		}
 		failures = 0
@@ -295,8 +301,8 @@ func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error 
 	return nil
 }
 
-func (k *kafka) deliver(
-	ctx context.Context, client *kgo.Client, name string, fetches kgo.Fetches, handle Handler,
+func (k *cluster) deliver(
+	ctx context.Context, client *kgo.Client, name string, fetches kgo.Fetches, handle broker.Handler,
 ) {
 	var handled []*kgo.Record
 	for record := range fetches.RecordsAll() {
@@ -308,7 +314,7 @@ func (k *kafka) deliver(
 	if len(handled) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), setUpWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), broker.SetUpWithin)
 	defer cancel()
 	if err := client.CommitRecords(ctx, handled...); err != nil {
 		k.log.Warn(
@@ -320,7 +326,7 @@ func (k *kafka) deliver(
 }
 
 // deliverOne retries until the handler succeeds or ctx ends: later records of the partition must not be handled first.
-func (k *kafka) deliverOne(ctx context.Context, name string, r *kgo.Record, handle Handler) (done bool) {
+func (k *cluster) deliverOne(ctx context.Context, name string, r *kgo.Record, handle broker.Handler) (done bool) {
 	id := fmt.Sprintf("%s-%d-at-%d", r.Topic, r.Partition, r.Offset)
 	for _, h := range r.Headers {
 		if h.Key == eventIDHeader {
@@ -328,19 +334,19 @@ func (k *kafka) deliverOne(ctx context.Context, name string, r *kgo.Record, hand
 		}
 	}
 	for tries := 1; ctx.Err() == nil; tries++ {
-		err := handleOne(ctx, handle, message(id, r.Value, tries))
+		err := broker.HandleOne(ctx, handle, broker.Message(id, r.Value, tries))
 		if err == nil {
 			return true
 		}
-		pause := pauseAfter(tries)
+		pause := broker.PauseAfter(tries)
 		k.log.Warn("message will be delivered again", "consumer", name, "message_id", id, "deliveries", tries,
 			"after", pause, "error", err)
-		sleep(ctx, pause)
+		broker.Sleep(ctx, pause)
 	}
 	return false
 }
 
-func (k *kafka) Close() error {
+func (k *cluster) Close() error {
 	k.close()
 	k.consumers.Wait()
 	k.producer.Close()

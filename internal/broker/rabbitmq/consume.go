@@ -1,4 +1,4 @@
-package broker
+package rabbitmq
 
 import (
 	"cmp"
@@ -6,13 +6,15 @@ import (
 	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"example.com/payonce/internal/broker"
 )
 
-// rabbitPrefetch is how many messages a consumer holds, all repeated after a kill.
-const rabbitPrefetch = 100
+// prefetch is how many messages a consumer holds, all repeated after a kill.
+const prefetch = 100
 
 // Consume reads the consumer's queue. Of several processes one is given messages; another follows when it is gone.
-func (r *rabbit) Consume(ctx context.Context, name string, handle Handler) error {
+func (r *rabbit) Consume(ctx context.Context, name string, handle broker.Handler) error {
 	if !r.named(name) {
 		return fmt.Errorf("BROKER_URL: consumers= does not list the consumer %s", name)
 	}
@@ -31,13 +33,13 @@ func (r *rabbit) Consume(ctx context.Context, name string, handle Handler) error
 		}
 		failures++
 		r.log.Warn("consumer cannot read from the broker", "consumer", name, "error", err)
-		sleep(ctx, pauseAfter(failures))
+		broker.Sleep(ctx, broker.PauseAfter(failures))
 	}
 	return nil
 }
 
 // consume reads until ctx or the session ends.
-func (r *rabbit) consume(ctx context.Context, name string, handle Handler) (handled int, err error) {
+func (r *rabbit) consume(ctx context.Context, name string, handle broker.Handler) (handled int, err error) {
 	s, err := r.connect(ctx)
 	if err != nil {
 		return 0, err
@@ -47,7 +49,7 @@ func (r *rabbit) consume(ctx context.Context, name string, handle Handler) (hand
 		return 0, err
 	}
 	started := context.AfterFunc(ctx, s.abort)
-	if err := s.ch.Qos(rabbitPrefetch, 0, false); err != nil {
+	if err := s.ch.Qos(prefetch, 0, false); err != nil {
 		return 0, err
 	}
 	messages, err := s.ch.Consume(r.queue(name), "", false, false, false, false, nil)
@@ -76,20 +78,20 @@ func (r *rabbit) consume(ctx context.Context, name string, handle Handler) (hand
 // deliver holds a message until the handler succeeds. It reports whether that was acknowledged: not when ctx or the
 // session ended before.
 func (r *rabbit) deliver(
-	ctx context.Context, s *rabbitSession, name string, m amqp.Delivery, handle Handler,
+	ctx context.Context, s *session, name string, m amqp.Delivery, handle broker.Handler,
 ) (done bool) {
 	before, _ := m.Headers["x-delivery-count"].(int64)
 	id := cmp.Or(m.MessageId, fmt.Sprintf("%s-%d", r.queue(name), m.DeliveryTag))
 	for tries := 1; ctx.Err() == nil && !s.ch.IsClosed(); tries++ {
 		deliveries := int(before) + tries
-		err := handleOne(ctx, handle, message(id, m.Body, deliveries))
+		err := broker.HandleOne(ctx, handle, broker.Message(id, m.Body, deliveries))
 		if err == nil {
 			return m.Ack(false) == nil
 		}
-		pause := pauseAfter(tries)
+		pause := broker.PauseAfter(tries)
 		r.log.Warn("message will be delivered again", "consumer", name, "message_id", id, "deliveries", deliveries,
 			"after", pause, "error", err)
-		sleep(ctx, pause)
+		broker.Sleep(ctx, pause)
 	}
 	return false
 }

@@ -1,4 +1,4 @@
-package broker
+package rabbitmq
 
 import (
 	"context"
@@ -8,35 +8,35 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/outbox"
 )
 
-// rabbitInFlight is how many messages wait for their confirms. The client drops a returned message that nobody takes from
+// inFlightMax is how many messages wait for their confirms. The client drops a returned message that nobody takes from
 // its channel, and its confirm would then say that it is stored: so the channel has room for all of them.
-const rabbitInFlight = 1000
+const inFlightMax = 1000
 
-// rabbitKeyMax is the protocol's limit of a routing key.
-const rabbitKeyMax = 255
+// keyMax is the protocol's limit of a routing key.
+const keyMax = 255
 
 // Publish sends the messages at once, and waits for a confirm of each. They are mandatory: one for which no queue is bound
 // comes back, and is an error.
 func (r *rabbit) Publish(ctx context.Context, events []outbox.Envelope) []error {
-	ctx, cancel := context.WithTimeout(ctx, publishWithin)
+	ctx, cancel := context.WithTimeout(ctx, broker.PublishWithin)
 	defer cancel()
-	bodies, errs := encoded(events)
-	var waiting []rabbitMessage
+	bodies, errs := broker.Encode(events)
+	var waiting []message
 	for i, e := range events {
-		key, err := subjectOf(e)
-		key = strings.TrimPrefix(key, subjectRoot+".")
-		if err == nil && len(key) > rabbitKeyMax {
+		key, err := broker.RoutingKey(e)
+		if err == nil && len(key) > keyMax {
 			err = fmt.Errorf("a routing key of %d bytes", len(key))
 		}
 		switch {
 		case errs[i] != nil:
 		case err != nil:
-			errs[i] = permanent(err)
+			errs[i] = broker.Permanent(err)
 		default:
-			waiting = append(waiting, rabbitMessage{i, key, amqp.Publishing{
+			waiting = append(waiting, message{i, key, amqp.Publishing{
 				MessageId: e.ID, Type: e.Type, ContentType: "application/cloudevents+json", AppId: "payonce",
 				DeliveryMode: amqp.Persistent, Timestamp: e.Time, Body: bodies[i],
 			}})
@@ -52,16 +52,16 @@ func (r *rabbit) Publish(ctx context.Context, events []outbox.Envelope) []error 
 		return errs
 	}
 	for len(waiting) > 0 {
-		part := waiting[:min(rabbitInFlight, len(waiting))]
+		part := waiting[:min(inFlightMax, len(waiting))]
 		left, err := r.publish(ctx, part, errs)
 		waiting = append(left, waiting[len(part):]...)
 		if len(left) == 0 {
 			continue
 		}
 		// The channel ended. If that was for the size of a message, it was for the largest of those without a confirm.
-		if refusedByRabbit(err, amqp.PreconditionFailed) && strings.Contains(err.Error(), "message size") {
+		if refused(err, amqp.PreconditionFailed) && strings.Contains(err.Error(), "message size") {
 			n := largest(left)
-			errs[left[n].index] = permanent(err)
+			errs[left[n].index] = broker.Permanent(err)
 			waiting = append(left[:n:n], waiting[n+1:]...)
 			continue
 		}
@@ -73,13 +73,13 @@ func (r *rabbit) Publish(ctx context.Context, events []outbox.Envelope) []error 
 	return errs
 }
 
-type rabbitMessage struct {
+type message struct {
 	index int // in the batch
 	key   string
 	amqp.Publishing
 }
 
-func largest(messages []rabbitMessage) (n int) {
+func largest(messages []message) (n int) {
 	for i, m := range messages {
 		if len(m.Body) > len(messages[n].Body) {
 			n = i
@@ -90,7 +90,7 @@ func largest(messages []rabbitMessage) (n int) {
 
 // publish sets the errors of those messages that the server has answered, and returns those that it has not, with the
 // reason. Then the session has ended, so that no late answer is taken for one of the next batch.
-func (r *rabbit) publish(ctx context.Context, messages []rabbitMessage, errs []error) (left []rabbitMessage, err error) {
+func (r *rabbit) publish(ctx context.Context, messages []message, errs []error) (left []message, err error) {
 	if r.session == nil || r.session.ch.IsClosed() {
 		if r.session != nil {
 			r.session.Close()
@@ -109,7 +109,7 @@ func (r *rabbit) publish(ctx context.Context, messages []rabbitMessage, errs []e
 		}
 		confirms = append(confirms, confirm)
 	}
-	var refused []rabbitMessage
+	var refused []message
 	reason := ""
 	for n, m := range messages {
 		if n == len(confirms) {
@@ -151,7 +151,7 @@ func (r *rabbit) publish(ctx context.Context, messages []rabbitMessage, errs []e
 }
 
 // takeReturned sets the errors of messages for which there was no queue. Each came before its confirm.
-func (r *rabbit) takeReturned(messages []rabbitMessage, errs []error) {
+func (r *rabbit) takeReturned(messages []message, errs []error) {
 	for {
 		select {
 		case back, ok := <-r.session.returned:
@@ -170,7 +170,7 @@ func (r *rabbit) takeReturned(messages []rabbitMessage, errs []error) {
 }
 
 // publisher connects a session that publishes.
-func (r *rabbit) publisher(ctx context.Context) (*rabbitSession, error) {
+func (r *rabbit) publisher(ctx context.Context) (*session, error) {
 	s, err := r.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (r *rabbit) publisher(ctx context.Context) (*rabbitSession, error) {
 		s.abort()
 		return nil, fmt.Errorf("ask for confirms: %w", err)
 	}
-	s.returned = s.ch.NotifyReturn(make(chan amqp.Return, rabbitInFlight))
+	s.returned = s.ch.NotifyReturn(make(chan amqp.Return, inFlightMax))
 	s.blocked = make(chan string, 1)
 	alarms := s.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
 	go func() { // ends with the connection
