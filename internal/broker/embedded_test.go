@@ -11,6 +11,7 @@ import (
 
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/testkit/brokertest"
 )
 
 func TestEmbedded(t *testing.T) {

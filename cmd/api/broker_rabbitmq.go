@@ -1,0 +1,5 @@
+//go:build !norabbitmq
+
+package main
+
+import _ "example.com/payonce/internal/broker/rabbitmq" // without it: go build -tags norabbitmq

@@ -1,0 +1,5 @@
+//go:build !nosqs
+
+package main
+
+import _ "example.com/payonce/internal/broker/sqs" // without it: go build -tags nosqs
