@@ -10,15 +10,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"example.com/payonce/testkit/demo/tags"
 	"example.com/payonce/testkit/process"
 )
 
 const (
-	apiPackage = "example.com/payonce/cmd/api"
-	// apiTags add the crash points that FAULT_AT names, and leave out what the demo does not use: who tries it on a machine
-	// without Go modules downloads half as much (docs/adr/0070-what-a-first-run-downloads.md).
-	apiTags = "faults,nokafka,nosqs,norabbitmq,nokinesis,notracing"
-
+	apiPackage     = "example.com/payonce/cmd/api"
 	slowBuildAfter = 3 * time.Second // with a warm build cache it takes one second
 )
 
@@ -34,7 +31,7 @@ func findAPI(ctx context.Context, named, dir string, out *printer) (string, erro
 		out.fact("API", "is being built; the first time, this takes a minute")
 	})
 	defer slow.Stop()
-	build := exec.CommandContext(ctx, "go", "build", "-tags", apiTags, "-o", program, apiPackage)
+	build := exec.CommandContext(ctx, "go", "build", "-tags", tags.API, "-o", program, apiPackage)
 	output, err := build.CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		return program, ctx.Err()

@@ -10,6 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/broker"
+	_ "example.com/payonce/internal/broker/kafka"
+	_ "example.com/payonce/internal/broker/kinesis"
+	_ "example.com/payonce/internal/broker/rabbitmq"
+	_ "example.com/payonce/internal/broker/sqs"
 	"example.com/payonce/testkit/brokertest"
 	"example.com/payonce/testkit/process"
 	"example.com/payonce/testkit/world"

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	brokerParameters = regexp.MustCompile(`checkSettings\(\w+((?:, "\w+")+)\)`)
+	brokerParameters = regexp.MustCompile(`CheckSettings\(\w+((?:, "\w+")+)\)`)
 	brokerScheme     = regexp.MustCompile(`(?m)^- .((?:\w+):)`)
 )
 
@@ -29,6 +29,9 @@ func TestBrokerParametersAreDocumented(t *testing.T) {
 
 	sources, err := filepath.Glob("../../internal/broker/*.go")
 	require.NoError(t, err)
+	adapters, err := filepath.Glob("../../internal/broker/*/*.go")
+	require.NoError(t, err)
+	sources = append(sources, adapters...)
 	parameters := 0
 	for _, path := range sources {
 		source, err := os.ReadFile(path)
@@ -40,5 +43,5 @@ func TestBrokerParametersAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, parameters, 8, "the parameters were not found")
+	require.Greater(t, parameters, 12, "the parameters were not found")
 }

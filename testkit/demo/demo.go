@@ -22,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/testkit/demo/tags"
 	"example.com/payonce/testkit/process"
 )
 
@@ -59,7 +60,7 @@ func Programs(t *testing.T) (demo, api string) {
 		built.demo, built.api = filepath.Join(built.dir, "demo"), filepath.Join(built.dir, "service")
 		// Not t.Context(): the programs are for the tests that follow, too.
 		if built.err = process.Build(context.Background(), "cmd/demo", built.demo); built.err == nil {
-			built.err = process.Build(context.Background(), "cmd/api", built.api, "-tags", "faults")
+			built.err = process.Build(context.Background(), "cmd/api", built.api, "-tags", tags.API)
 		}
 	})
 	require.NoError(t, built.err)
