@@ -11,7 +11,7 @@ import (
 // A mark ties lines of a shared file to a part. At the end of a line it ties that line; two marks
 // on lines of their own, with braces, tie what stands between them:
 //
-//	kafkaScheme, // part: kafka
+//	cdcScheme, // part: cdc
 //
 //	// part: checkouts {
 //	…

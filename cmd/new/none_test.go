@@ -323,10 +323,10 @@ func TestEachPart(t *testing.T) {
 		{"ledger", []string{"./internal/ledger"}},
 		{"operator", []string{"./internal/operator"}},
 		{"tracing", []string{"./internal/tracing"}},
-		{"kafka", []string{"./internal/broker"}},
-		{"sqs", []string{"./internal/broker"}},
-		{"rabbitmq", []string{"./internal/broker"}},
-		{"kinesis", []string{"./internal/broker"}},
+		{"kafka", []string{"./internal/broker/kafka"}},
+		{"sqs", []string{"./internal/broker/sqs"}},
+		{"rabbitmq", []string{"./internal/broker/rabbitmq"}},
+		{"kinesis", []string{"./internal/broker/kinesis"}},
 		{"all", nil},
 	} {
 		t.Run(with.parts, func(t *testing.T) {
