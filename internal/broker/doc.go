@@ -1,6 +1,9 @@
 // Package broker connects the relay and the consumers to a broker: a JetStream
 // server in this process or a NATS cluster; Kafka; SQS FIFO queues; RabbitMQ; Kinesis; the log of the database.
 //
+// Each broker with a client library of its own is a package below this one, which a program has if it imports it
+// (Register). The embedded server, NATS and the log are here.
+//
 // # Requirements
 //
 // A broker must keep what it acknowledged, deliver it to every consumer at least once, and keep the order of one

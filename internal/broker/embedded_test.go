@@ -88,6 +88,14 @@ func TestOpenRejectsWrongSettings(t *testing.T) {
 	})
 }
 
+// TestRegister: of two brokers under one name an address could mean either.
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	require.PanicsWithValue(t, `bug: two brokers are registered as "tls"`, func() { Register(Scheme{Names: []string{"a", "tls"}}) })
+	_, err := schemeOf("a://b")
+	require.ErrorContains(t, err, `unsupported scheme "a:"`)
+}
+
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	list, rest, err := Hosts("nats://user:p%40ss@a:9092,b:9093,[::1]:9094/topic?tls=true")
