@@ -177,7 +177,7 @@ var All = []Mutant{
 		ID: "M16", Guard: "the broker gets its acknowledgement after the commit: before it", Breaks: "I22",
 		Edits: []Edit{{"internal/broker/jetstream_consume.go", "\tstillAlive := keepAlive(msg,", "\t_ = msg." +
 			"Ack()\n\tstillAlive := keepAlive(msg,"}},
-		Test: Test{"internal/broker", "contract_test.go", "TestContract/JetStream/" +
+		Test: Test{"internal/broker", "contract_test.go", "TestContract/Running/" +
 			"DeliversAgainWithoutLimitAndWithoutOvertaking", "a message that failed has vanished"},
 	},
 	{
