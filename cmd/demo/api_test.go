@@ -19,7 +19,8 @@ func TestTheAPISaysWhatItLacks(t *testing.T) {
 	require.NoError(t, process.Build(t.Context(), "cmd/api", api, "-tags", tags.API))
 	say := func(env ...string) string {
 		cmd := exec.CommandContext(t.Context(), api, "doctor")
-		cmd.Env = append(env, "DATABASE_URL=postgres://127.0.0.1:1/none", "STRIPE_SECRET_KEY=sk_test_1", "STRIPE_API_BASE=http://127.0.0.1:1")
+		cmd.Env = append(env, "DATABASE_URL=postgres://127.0.0.1:1/none", "STRIPE_SECRET_KEY=sk_test_1",
+			"STRIPE_API_BASE=http://127.0.0.1:1")
 		out, err := cmd.CombinedOutput()
 		require.Error(t, err, "it finds what is wrong")
 		return string(out)

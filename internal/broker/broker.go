@@ -80,8 +80,8 @@ func Open(ctx context.Context, brokerURL string, o Options) (Broker, error) {
 	return b, nil
 }
 
-// Hosts returns the hosts of a URL, which may be several: net/url rejects several hosts with ports. rest is the URL with one
-// host, which is not among them. Errors do not contain the URL, which may have a password.
+// Hosts returns the hosts of a URL, which may be several: net/url rejects several hosts with ports. rest is the URL with
+// one host, which is not among them. Errors do not contain the URL, which may have a password.
 func Hosts(brokerURL string) (list []string, rest *url.URL, err error) {
 	scheme, after, ok := strings.Cut(brokerURL, "://")
 	if !ok {

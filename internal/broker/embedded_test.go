@@ -91,7 +91,9 @@ func TestOpenRejectsWrongSettings(t *testing.T) {
 // TestRegister: of two brokers under one name an address could mean either.
 func TestRegister(t *testing.T) {
 	t.Parallel()
-	require.PanicsWithValue(t, `bug: two brokers are registered as "tls"`, func() { Register(Scheme{Names: []string{"a", "tls"}}) })
+	require.PanicsWithValue(t, `bug: two brokers are registered as "tls"`, func() {
+		Register(Scheme{Names: []string{"a", "tls"}})
+	})
 	_, err := schemeOf("a://b")
 	require.ErrorContains(t, err, `unsupported scheme "a:"`)
 }

@@ -25,9 +25,9 @@ var schemes = []Scheme{
 	cdcScheme, // part: cdc
 }
 
-// Register adds a kind of broker. A package that connects to one calls it in its init, as a driver of database/sql does,
-// and a program has the brokers whose packages it imports: their client libraries are larger than the service, and most
-// programs need none of them. It panics if a name is taken.
+// Register adds a kind of broker. A package that connects to one calls it in its init, as a driver of database/sql
+// does, and a program has the brokers whose packages it imports: their client libraries are larger than the service, and
+// most programs need none of them. It panics if a name is taken.
 func Register(s Scheme) {
 	for _, name := range s.Names {
 		if _, taken := find(name); taken {

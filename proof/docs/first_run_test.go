@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -17,15 +18,15 @@ import (
 	"example.com/payonce/testkit/demo/tags"
 )
 
-// firstRunMax is how many bytes of modules a first run of the demo may download. ADR 70 says what is in them, and why it is
-// not less.
+// firstRunMax is how many bytes of modules a first run of the demo may download. ADR 70 says what is in them, and why it
+// is not less.
 const firstRunMax = 70e6
 
 // needless are modules that the demo does nothing with.
 var needless = []string{
 	"github.com/twmb/", "github.com/pierrec/", "github.com/aws/", "github.com/rabbitmq/",
-	"go.opentelemetry.io/otel/exporters/", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/proto/", "google.golang.org/grpc",
-	"github.com/grpc-ecosystem/", "github.com/testcontainers/", "github.com/docker/", "github.com/moby/",
+	"go.opentelemetry.io/otel/exporters/", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/proto/",
+	"google.golang.org/grpc", "github.com/grpc-ecosystem/", "github.com/testcontainers/", "github.com/docker/", "github.com/moby/",
 }
 
 // download is a module in the cache, as go mod download prints it.
@@ -52,7 +53,8 @@ func TestFirstRunDownloads(t *testing.T) {
 	require.LessOrEqual(t, total, int64(firstRunMax), "a first run downloads more than it may%s", &largest)
 	for _, m := range modules {
 		for _, prefix := range needless {
-			require.False(t, strings.HasPrefix(m.Path, prefix), "a first run downloads %s, with which the demo does nothing", m.Path)
+			require.False(t, strings.HasPrefix(m.Path, prefix),
+				"a first run downloads %s, with which the demo does nothing", m.Path)
 		}
 	}
 	require.Greater(t, len(modules), 20, "the modules were not found")
@@ -76,7 +78,8 @@ func firstRun(t *testing.T) (modules []download) {
 	names = append(names, strings.Fields(string(run("list", "-deps", "-f", each, "-tags", tags.API, "./cmd/api")))...)
 	slices.Sort(names)
 	names = slices.Compact(names)
-	for decode := json.NewDecoder(strings.NewReader(string(run(append([]string{"mod", "download", "-json"}, names...)...)))); decode.More(); {
+	downloads := run(append([]string{"mod", "download", "-json"}, names...)...)
+	for decode := json.NewDecoder(bytes.NewReader(downloads)); decode.More(); {
 		var m download
 		require.NoError(t, decode.Decode(&m))
 		require.Empty(t, m.Error)

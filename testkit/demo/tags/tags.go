@@ -2,6 +2,7 @@
 // first run downloads must say the same, and the demo is a program, which nobody imports.
 package tags
 
-// API are the build tags of the demo's API. They add the crash points that FAULT_AT names, and leave out what the demo does
-// not use: who tries it on a machine without Go modules downloads half as much (docs/adr/0070-what-a-first-run-downloads.md).
+// API are the build tags of the demo's API. They add the crash points that FAULT_AT names, and leave out what the demo
+// does not use: who tries it on a machine without Go modules downloads half as much
+// (docs/adr/0070-what-a-first-run-downloads.md).
 const API = "faults,nokafka,nosqs,norabbitmq,nokinesis,notracing"
