@@ -72,3 +72,17 @@ func (q *Queries) KeyDropAnswers(ctx context.Context, arg KeyDropAnswersParams) 
 	}
 	return result.RowsAffected(), nil
 }
+
+const KeyOldestResponse = `-- name: KeyOldestResponse :one
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(k.finished_at)), 0)::float8 AS age_seconds
+FROM idempotency_keys k
+WHERE k.answer_dropped_at IS NULL
+`
+
+// The age of the oldest response that is stored, in seconds; 0 if there is none. One entry of the reaper's index is read.
+func (q *Queries) KeyOldestResponse(ctx context.Context) (float64, error) {
+	row := q.db.QueryRow(ctx, KeyOldestResponse)
+	var age_seconds float64
+	err := row.Scan(&age_seconds)
+	return age_seconds, err
+}

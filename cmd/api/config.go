@@ -35,6 +35,7 @@ type config struct {
 	BrokerURL            string
 	IdempotencyLease     time.Duration
 	IdempotencyRetention time.Duration
+	IdempotencyReaper    bool // false: a job in the database drops responses
 	ActionTimeout        time.Duration
 	AutoMigrate          bool
 	LogLevel             slog.Level
@@ -82,6 +83,7 @@ func readSettings(e *environment) config {
 		BrokerURL:            e.text("BROKER_URL", defaultBroker),
 		IdempotencyLease:     e.duration("IDEMPOTENCY_LEASE", time.Minute),
 		IdempotencyRetention: e.duration("IDEMPOTENCY_RETENTION", 72*time.Hour),
+		IdempotencyReaper:    e.boolean("IDEMPOTENCY_REAPER", true),
 		ActionTimeout:        e.duration("ACTION_TIMEOUT", time.Hour),
 		AutoMigrate:          e.boolean("AUTO_MIGRATE", false),
 		LogLevel:             e.logLevel(),
@@ -356,7 +358,7 @@ func (c config) LogValue() slog.Value {
 		slog.String("stripe_timeout", c.StripeTimeout.String()), slog.Float64("stripe_rps", c.StripeRPS),
 		slog.Float64("rate_limit_rps", c.RateLimitRPS), slog.String("broker", withoutUser(c.BrokerURL)),
 		slog.String("lease", c.IdempotencyLease.String()),
-		slog.String("retention", c.IdempotencyRetention.String()),
+		slog.String("retention", c.IdempotencyRetention.String()), slog.Bool("reaper", c.IdempotencyReaper),
 		slog.String("action_timeout", c.ActionTimeout.String()), slog.Bool("auto_migrate", c.AutoMigrate),
 	}
 	if c.Cell != "" {

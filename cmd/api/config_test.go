@@ -63,6 +63,7 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"IDEMPOTENCY_RETENTION", "never", "must be a duration"},
 		{"ACTION_TIMEOUT", "soon", "must be a duration"},
 		{"AUTO_MIGRATE", "perhaps", "must be true or false"},
+		{"IDEMPOTENCY_REAPER", "no", "must be true or false"},
 		{"LOG_LEVEL", "loud", "must be debug, info, warn or error"},
 		{"LOG_LEVEL", "info+3", "must be debug, info, warn or error"},
 		{"LOG_LEVEL", " info", "must be debug, info, warn or error"},

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
+	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/postgres"
 )
 
@@ -18,7 +20,7 @@ const (
 func (p patient) database(ctx context.Context, d *diagnosis) {
 	afterReachable := []string{
 		"database.version", "database.primary", "database.fsync", "database.synchronous_commit", "database.rights", "database.row_security",
-		"database.pooler", "database.schema", "database.encryption", "clock.database",
+		"database.pooler", "database.schema", "database.encryption", "database.retention", "clock.database",
 	}
 	pool, f, err := p.openDatabase(ctx)
 	if err != nil {
@@ -37,6 +39,7 @@ func (p patient) database(ctx context.Context, d *diagnosis) {
 	pooler(ctx, d, pool, f)
 	schema(ctx, d, pool, f)
 	p.encryption(ctx, d, pool, f)
+	p.retention(ctx, d, pool, f)
 	p.clock(d, "clock.database", "the database's", f.Now, f.Asked, f.Answered, 0)
 }
 
@@ -219,6 +222,32 @@ func (p patient) encryption(ctx context.Context, d *diagnosis, pool *postgres.Po
 			"others", found.first, found.first+found.others+found.plain, box.KeyIDs()[0])
 	default:
 		d.say(healthy, id, "the secrets of tenants are encrypted with the first key, %s (%d)", box.KeyIDs()[0], found.first)
+	}
+}
+
+// retention is whether stored responses are dropped, by whoever does it.
+func (p patient) retention(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.Facts) {
+	const id = "database.retention"
+	e := environment{getenv: p.getenv}
+	c := readSettings(&e)
+	if !f.Migrated || e.isWrong("IDEMPOTENCY_RETENTION") || e.isWrong("IDEMPOTENCY_REAPER") {
+		d.notAsked("the database is empty, or IDEMPOTENCY_RETENTION or IDEMPOTENCY_REAPER is wrong", id)
+		return
+	}
+	by := "the service's processes drop them"
+	if !c.IdempotencyReaper {
+		by = "IDEMPOTENCY_REAPER is false, so a job in the database must drop them"
+	}
+	age, err := idempotency.OldestResponse(postgres.ForAllTenants(ctx, "doctor"), pool)
+	switch {
+	case err != nil:
+		d.notAsked(err.Error(), id)
+	case age > c.IdempotencyRetention+idempotency.OverdueAfter:
+		d.say(warning, id, "the oldest stored response finished %s ago, and IDEMPOTENCY_RETENTION is %s; %s; see that this "+
+			"happens (docs/operations.md, Retention)", age.Round(time.Minute), c.IdempotencyRetention, by)
+	default:
+		d.say(healthy, id, "no stored response is older than IDEMPOTENCY_RETENTION, %s, by more than %s; %s",
+			c.IdempotencyRetention, idempotency.OverdueAfter, by)
 	}
 }
 

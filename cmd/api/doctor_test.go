@@ -189,7 +189,7 @@ func TestDoctor(t *testing.T) {
 			require.Equal(t, healthy, check.Status, "%s: %s", id, check.Detail)
 		}
 		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
-		require.Len(t, found, 24)
+		require.Len(t, found, 25)
 	})
 
 	t.Run("TakesNoEventOfATypeThatIsNotSentForTheLast", func(t *testing.T) {
@@ -293,6 +293,19 @@ func TestDoctor(t *testing.T) {
 		{name: "TimeoutOff", ill: func(c *clinic) func() {
 			return c.set("DATABASE_URL", c.server.URL+"&lock_timeout=0")
 		}, id: "database.pooler", status: bad, says: "sessions have no lock_timeout"},
+
+		{name: "ResponsesOutliveTheRetention", ill: func(c *clinic) func() {
+			c.exec(`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, resource_id, request_id,
+					fingerprint_version, claim_token, leased_until, next_attempt_at, recovery_point, finished_at, answer_version,
+					answer_status, answer_headers, answer_body)
+				VALUES ('ten_1', 'forgotten', 'create_payment', sha256(''), 'pay_1', 'r', 1, gen_random_uuid(), '-infinity', 'infinity',
+					'finished', now() - interval '73 hours 5 minutes', 1, 201, '', '')`)
+			return together(c.set("IDEMPOTENCY_REAPER", "false"), func() {
+				c.exec("UPDATE idempotency_keys SET answer_dropped_at = now(), answer_version = NULL, answer_status = NULL, " +
+					"answer_headers = NULL, answer_body = NULL WHERE key = 'forgotten'")
+			})
+		}, id: "database.retention", status: warning,
+			says: "finished 73h5m0s ago, and IDEMPOTENCY_RETENTION is 72h0m0s; IDEMPOTENCY_REAPER is false, so a job"},
 
 		{name: "ClockAheadOfTheDatabase", skew: 10 * time.Second, id: "clock.database", status: warning,
 			says: "our clock is 10s ahead of the database's"},
@@ -650,7 +663,7 @@ func TestDoctorCommand(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&report))
 	require.True(t, report.OK)
-	require.Len(t, report.Checks, 24)
+	require.Len(t, report.Checks, 25)
 	require.Equal(t, "settings", report.Checks[0].ID)
 	require.Equal(t, "ok", report.Checks[0].Status)
 
@@ -753,7 +766,7 @@ func TestDoctorIsBounded(t *testing.T) {
 	for _, id := range []string{"database.reachable", "stripe.reachable", "broker.reachable"} {
 		require.Equal(t, bad, found[id], id)
 	}
-	require.Len(t, report.Checks, 24)
+	require.Len(t, report.Checks, 25)
 }
 
 // TestDoctorEscapesWhatCameFromOutside: Stripe and proxies choose the text of errors.

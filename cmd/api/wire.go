@@ -133,11 +133,11 @@ func (s *service) wireKeys() {
 		},
 	})
 	retention := s.config.IdempotencyRetention
-	s.reap(
-		"key reaper",
-		min(reapEvery, max(retention/20, time.Second)),
-		idempotency.NewReaper(s.keys, retention, 0).RunOnce,
-	)
+	expire := idempotency.NewReaper(s.keys, retention, 0).RunOnce
+	if !s.config.IdempotencyReaper { // The same loop, so that the same alert says when nothing is dropped.
+		expire = idempotency.NewRetentionWatch(s.keys, retention).RunOnce
+	}
+	s.reap("key reaper", min(reapEvery, max(retention/20, time.Second)), expire)
 	s.reap("outbox reaper", reapEvery, outbox.NewReaper(s.pool, 0).RunOnce)
 }
 

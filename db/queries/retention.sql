@@ -18,6 +18,12 @@ SET answer_dropped_at = statement_timestamp(), request = NULL, traceparent = NUL
 FROM expired
 WHERE k.tenant_id = expired.tenant_id AND k.key = expired.key AND k.finished_at IS NOT NULL;
 
+-- name: KeyOldestResponse :one
+-- The age of the oldest response that is stored, in seconds; 0 if there is none. One entry of the reaper's index is read.
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(k.finished_at)), 0)::float8 AS age_seconds
+FROM idempotency_keys k
+WHERE k.answer_dropped_at IS NULL;
+
 -- name: KeyDeleteTombstones :execrows
 -- Deletes tombstones whose response was dropped before the retention. Afterwards the key counts as a new one.
 WITH old AS MATERIALIZED (

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"example.com/payonce/db"
@@ -16,6 +17,10 @@ const (
 	// are never deleted, and each has its key in a unique index. A tombstone takes a few hundred bytes, ten million of
 	// them a few gigabytes.
 	TombstoneRetention = 10 * 365 * 24 * time.Hour
+
+	// OverdueAfter is how long after its retention a response may still be stored before that is reported. It is far more
+	// than a reaper takes, or a job that runs each minute, and as much as a failover or a bad night's backlog may take.
+	OverdueAfter = time.Hour
 
 	reaperBatchMax = 500 // some hundredths of a second, and no lock on a key that a request may wait for
 )
@@ -56,4 +61,35 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	r.metrics.reaped.WithLabelValues("response").Add(float64(dropped))
 	r.metrics.reaped.WithLabelValues("tombstone").Add(float64(deleted))
 	return dropped + deleted, errors.Join(notDropped, notDeleted)
+}
+
+// RetentionWatch takes a Reaper's place where a job of the database's does its work (docs/operations.md, "Retention by a
+// job in the database"). It changes nothing, and reports when the work is not done.
+type RetentionWatch struct {
+	store   *Store
+	answers time.Duration
+}
+
+// NewRetentionWatch returns a watch over the retention of answers.
+func NewRetentionWatch(store *Store, answers time.Duration) *RetentionWatch {
+	return &RetentionWatch{store: store, answers: answers}
+}
+
+// RunOnce returns an error if a response is stored for longer than its retention and OverdueAfter. The count is always 0.
+func (w *RetentionWatch) RunOnce(ctx context.Context) (int, error) {
+	age, err := OldestResponse(ctx, w.store.pool)
+	if err == nil && age > w.answers+OverdueAfter {
+		err = fmt.Errorf("the oldest stored response finished %s ago, and the retention is %s: this process drops none, and "+
+			"no job does", age.Round(time.Minute), w.answers)
+	}
+	return 0, err
+}
+
+// OldestResponse returns how long ago the oldest response that is still stored was finished; zero if there is none.
+func OldestResponse(ctx context.Context, pool *postgres.Pool) (time.Duration, error) {
+	seconds, err := pool.KeyOldestResponse(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the oldest response: %w", err)
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
 }

@@ -268,3 +268,27 @@ func TestReaperIsNotStoppedByARow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 4, n)
 }
+
+func TestRetentionWatch(t *testing.T) {
+	t.Parallel()
+	r := newReaping(t)
+	r.exec("ALTER TABLE idempotency_keys DISABLE TRIGGER finished_is_final") // to make a finished key older
+	run := func() error {
+		n, err := idempotency.NewRetentionWatch(r.store, never).RunOnce(t.Context())
+		require.Zero(t, n)
+		return err
+	}
+	require.NoError(t, run(), "nothing is stored")
+	r.finished("k")
+	r.finished("dropped")
+	r.unfinished("old")
+	r.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '31 days', answer_dropped_at = now(), " +
+		"answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL WHERE key = 'dropped'")
+	r.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '24 hours 59 minutes' WHERE key = 'k'")
+	require.NoError(t, run(), "a job may be late by less than that")
+	r.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '2 minutes' WHERE key = 'k'")
+	require.ErrorContains(t, run(), "finished 25h1m0s ago, and the retention is 24h0m0s")
+	require.Equal(t, 1, r.count("answer_dropped_at IS NULL AND finished_at IS NOT NULL"), "it changes nothing")
+	r.reap(never, never)
+	require.NoError(t, run())
+}

@@ -204,6 +204,9 @@ func TestRetentionReadsWhatIsOld(t *testing.T) {
 			require.Contains(t, plan, "rows=3", name)
 		}
 	}
+	// The oldest that is kept is asked for each minute, too.
+	read, plan := explained(t, pool, custom, db.KeyOldestResponse, "EXECUTE s")
+	require.Less(t, read, 20, plan)
 }
 
 // TestResealingReadsWhatWaits: outside of finished keys what waits is looked at each minute, without what is done, and

@@ -51,6 +51,7 @@ func TestQueriesOfRetention(t *testing.T) {
 			changes idempotency_keys/oldest: answer_body=null answer_dropped_at=now answer_headers=null
 				answer_status=null answer_version=null request=null traceparent=null
 			locks idempotency_keys/twin/recent`},
+		{rule: "AgeOfTheOldestThatIsStored", query: q.KeyOldestResponse, want: `returns -8h1m`},
 		{rule: "DeletesOldTombstones", query: q.KeyDeleteTombstones,
 			with: db.KeyDeleteTombstonesParams{Retention: retention, BatchMax: 9}, want: `
 			returns 4

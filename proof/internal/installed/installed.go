@@ -5,6 +5,7 @@ package installed
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -34,4 +35,19 @@ func Packages(tb testing.TB) {
 	Need(tb, "npm")
 	out, err := packages()
 	require.NoError(tb, err, string(out))
+}
+
+// File is for tests that need what others have installed and is no program, such as an extension of PostgreSQL's. It
+// returns the first path of the pattern.
+func File(tb testing.TB, pattern, what string) string {
+	tb.Helper()
+	found, err := filepath.Glob(pattern)
+	require.NoError(tb, err)
+	if len(found) == 0 {
+		if os.Getenv("CI") == "true" {
+			tb.Fatalf("%s is not installed: there is no %s", what, pattern)
+		}
+		tb.Skipf("skipped: %s is not installed: there is no %s", what, pattern)
+	}
+	return found[0]
 }
