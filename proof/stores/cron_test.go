@@ -67,7 +67,6 @@ func TestCron(t *testing.T) {
 		w.Until("the loop reports it", func() bool {
 			return strings.Contains(p.Log(), `"loop":"key reaper","error":"the oldest stored response finished 73h5m0s ago`)
 		})
-		require.EqualValues(t, 1, p.Metric("payonce_loop_failures_total"))
 		out, _ := w.Command([]string{"doctor"}, "IDEMPOTENCY_REAPER=false").CombinedOutput() // which misses Stripe's webhooks
 		require.Regexp(t, `(?m)^warn +database\.retention .*finished 73h5m0s ago`, string(out))
 		require.True(t, pay("old", "pm_card_visa", http.StatusCreated).Replayed())
