@@ -53,6 +53,7 @@ func TestCron(t *testing.T) {
 	pay("eleven-years", "pm_card_visa", http.StatusCreated)
 	waiting := pay("waiting", "pm_card_threeDSecure2Required", http.StatusAccepted) // for its customer
 	age(w, "old", "73 hours 5 minutes")
+	age(w, "recent", "71 hours 55 minutes")
 	age(w, "waiting", "11 years")
 	for key, since := range map[string]string{"nine-years": "9 years", "eleven-years": "11 years"} {
 		age(w, key, since)
