@@ -152,7 +152,7 @@ func run(ctx context.Context, s settings) error {
 // groups are in the order of the page.
 func (b *bench) groups() []group {
 	return []group{b.addedGroup(), b.requestGroup(), b.manyGroup(), b.slowGroup(), b.webhookGroup(),
-		b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup(),
+		b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup(), b.cacheGroup(),
 		b.protectionGroup(), b.againstGroup()}
 }
 
@@ -168,6 +168,7 @@ const (
 	inHousekeeping  = "housekeeping"
 	inMemory        = "memory"
 	inStored        = "stored keys"
+	inCache         = "a cache of responses"
 	inProtection    = "policies and encryption"
 	inAgainst       = "another commit"
 )

@@ -39,6 +39,7 @@ func service(ctx context.Context, args []string) error {
 	conns := flags.Int("pool", 16, "connections of the pool, beside those that are reserved")
 	takes := flags.Duration("gateway", 0, "how long each call of the gateway takes")
 	brokerURL := flags.String("broker", "", "where the relay publishes; empty: no loops, and a gateway that lists nothing")
+	redisAddr := flags.String("redis", "", "where the cache that is measured is; empty: there is none")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -103,6 +104,11 @@ func service(ctx context.Context, args []string) error {
 	handler := peers(theirs, *tenant, *takes)
 	if beside != nil {
 		beside.serve(handler)
+	}
+	if *redisAddr != "" {
+		for path, front := range fronts(api.Handler(), *redisAddr, *conns) {
+			handler.Handle(path+"/*", http.StripPrefix(path, front))
+		}
 	}
 	peer := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	go func() { _ = peer.Serve(others) }() // until the process ends
