@@ -6,6 +6,7 @@
 //	go run -C proof ./bench/retention                        a million keys, some minutes
 //	go run -C proof ./bench/retention -keys 50000            a quick look
 //	go run -C proof ./bench/retention -tombstones 87600h     as in production: what a tombstone costs
+//	go run -C proof ./bench/retention -partitions -keys 300000  against responses in partitions, which are dropped
 //
 // Three days are compressed into seconds, so vacuum's clock is too: its naptime
 // is a second here and a minute in production, where the retention is 50000 times
@@ -47,6 +48,7 @@ type settings struct {
 	writers    int
 	answers    time.Duration
 	tombstones time.Duration
+	partitions bool
 }
 
 func main() {
@@ -55,6 +57,8 @@ func main() {
 	flag.IntVar(&s.writers, "writers", 16, "requests at the same time")
 	flag.DurationVar(&s.answers, "answers", 3*time.Second, "retention of answers")
 	flag.DurationVar(&s.tombstones, "tombstones", 3*time.Second, "retention of tombstones")
+	flag.BoolVar(&s.partitions, "partitions", false,
+		"compare with responses in partitions of their own, which are dropped whole; 300000 keys take minutes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, s)
@@ -82,6 +86,9 @@ func run(ctx context.Context, s settings) (err error) {
 	defer pool.Close()
 	if _, err := pool.Migrate(ctx); err != nil {
 		return err
+	}
+	if s.partitions {
+		return compare(ctx, s, pool)
 	}
 	store := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute})
 	for range unfinished {
