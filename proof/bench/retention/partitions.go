@@ -22,10 +22,9 @@ import (
 type layout struct {
 	name   string
 	create []string
-	// load claims and finishes the keys from $1 to $2, in two statements as the service does, of $3 bytes of response.
+	// The keys $1 are claimed, and finished with a response of $2 bytes, in two statements over arrays, as in the service.
 	claim, finish string
-	one           [2]string // the same for one key, $1, and a response of $2 bytes
-	read          string    // a replay of the key $1
+	read          string // a replay of the key $1
 	expire        func(ctx context.Context, pool *pgxpool.Pool) error
 	tables        []string
 }
@@ -42,24 +41,21 @@ const (
 
 	claimColumns = `(tenant_id, key, operation, fingerprint, resource_id, request_id, fingerprint_version, claim_token,
 		leased_until, next_attempt_at, recovery_point`
-	claimValues = `operation_of.key, 'create_payment', sha256('x'), 'pay_00000000000000000000000000',
-		'req_00000000000000000000000000', 1, gen_random_uuid(), now() + interval '1 minute', now() + interval '1 minute', 'started'`
-	batchKeys = `(SELECT md5(i::text)::uuid::text AS key FROM generate_series($1::int, $2::int) i) operation_of`
-	oneKey    = `(SELECT $1::text AS key) operation_of`
-	finished  = `recovery_point = 'finished', finished_at = clock_timestamp(), leased_until = '-infinity'`
-	response  = `1, 201, convert_to(repeat('h', 60), 'UTF8'), convert_to(repeat('x', %s), 'UTF8')`
-	inBatch   = `k.key IN (SELECT md5(i::text)::uuid::text FROM generate_series($1::int, $2::int) i)`
+	claimValues = `key, 'create_payment', sha256('x'), 'pay_00000000000000000000000000',
+		'req_00000000000000000000000000', 1, gen_random_uuid(), now() + interval '1 minute', now() + interval '1 minute', 'started'
+		FROM unnest($1::text[]) key`
+	finished = `recovery_point = 'finished', finished_at = clock_timestamp(), leased_until = '-infinity'`
+	response = `1, 201, convert_to(repeat('h', 60), 'UTF8'), convert_to(repeat('x', $2::int), 'UTF8')`
+	ofKeys   = `k.key = ANY ($1::text[])`
 )
 
 func inTheRow() layout {
-	const insert = `INSERT INTO row_keys ` + claimColumns + `) SELECT 'ten_1', ` + claimValues + ` FROM `
 	update := `UPDATE row_keys k SET ` + finished + `, (answer_version, answer_status, answer_headers, answer_body) = ROW(` +
-		response + `) WHERE k.tenant_id = 'ten_1' AND `
+		response + `) WHERE k.tenant_id = 'ten_1' AND ` + ofKeys
 	return layout{
 		name:   "in the row, batches of 500",
 		create: []string{`CREATE TABLE row_keys ` + likeKeys},
-		claim:  insert + batchKeys, finish: fmt.Sprintf(update, "$3::int") + inBatch,
-		one:  [2]string{insert + oneKey, fmt.Sprintf(update, "$2::int") + `k.key = $1`},
+		claim:  `INSERT INTO row_keys ` + claimColumns + `) SELECT 'ten_1', ` + claimValues, finish: update,
 		read: `SELECT answer_body FROM row_keys WHERE tenant_id = 'ten_1' AND key = $1`,
 		expire: func(ctx context.Context, pool *pgxpool.Pool) error {
 			drop := strings.ReplaceAll(db.KeyDropAnswers, "idempotency_keys", "row_keys") // the reaper's own statement
@@ -75,8 +71,7 @@ func inTheRow() layout {
 }
 
 func inPartitions() layout {
-	const insert = `INSERT INTO part_keys ` + claimColumns + `) SELECT 'ten_1', ` + claimValues + ` FROM `
-	finish := `WITH done AS (UPDATE part_keys k SET ` + finished + ` WHERE k.tenant_id = 'ten_1' AND %s
+	finish := `WITH done AS (UPDATE part_keys k SET ` + finished + ` WHERE k.tenant_id = 'ten_1' AND ` + ofKeys + `
 			RETURNING k.tenant_id, k.key, k.finished_at)
 		INSERT INTO part_answers SELECT tenant_id, key, finished_at, NULL, NULL, ` + response + ` FROM done`
 	return layout{
@@ -91,8 +86,7 @@ func inPartitions() layout {
 				PRIMARY KEY (tenant_id, key, finished_at)) PARTITION BY RANGE (finished_at)`,
 			`CREATE TABLE part_old PARTITION OF part_answers FOR VALUES FROM (MINVALUE) TO ('3000-01-01')`,
 		},
-		claim: insert + batchKeys, finish: fmt.Sprintf(finish, inBatch, "$3::int"),
-		one: [2]string{insert + oneKey, fmt.Sprintf(finish, "k.key = $1", "$2::int")},
+		claim: `INSERT INTO part_keys ` + claimColumns + `) SELECT 'ten_1', ` + claimValues, finish: finish,
 		read: `SELECT a.answer_body FROM part_keys k JOIN part_answers a USING (tenant_id, key, finished_at)
 			WHERE k.tenant_id = 'ten_1' AND k.key = $1`,
 		expire: func(ctx context.Context, pool *pgxpool.Pool) error {
@@ -177,11 +171,11 @@ func (l layout) round(ctx context.Context, pool *pgxpool.Pool, keys int) (f figu
 	}
 	f.load, f.walLoad, err = l.costs(ctx, pool, keys, func() error {
 		for first := 1; first <= keys; first += loadBatch {
-			last := min(first+loadBatch-1, keys)
-			if _, err := pool.Exec(ctx, l.claim, first, last); err != nil {
-				return err
+			var batch []string
+			for i := first; i < first+loadBatch && i <= keys; i++ {
+				batch = append(batch, keyOf(i))
 			}
-			if _, err := pool.Exec(ctx, l.finish, first, last, responseSize); err != nil {
+			if err := l.work(ctx, pool, batch); err != nil {
 				return err
 			}
 		}
@@ -241,6 +235,15 @@ func (l layout) round(ctx context.Context, pool *pgxpool.Pool, keys int) (f figu
 	return f, err
 }
 
+// work claims keys and finishes them.
+func (l layout) work(ctx context.Context, pool *pgxpool.Pool, keys []string) error {
+	_, err := pool.Exec(ctx, l.claim, keys)
+	if err == nil {
+		_, err = pool.Exec(ctx, l.finish, keys, responseSize)
+	}
+	return err
+}
+
 // costs is how long something takes, and its WAL for each key.
 func (l layout) costs(ctx context.Context, pool *pgxpool.Pool, keys int, do func() error) (time.Duration, float64, error) {
 	var before, after int64
@@ -291,11 +294,7 @@ func (l layout) pay(ctx context.Context, pool *pgxpool.Pool, length time.Duratio
 		due := began.Add(time.Duration(i) * time.Second / perSecond)
 		time.Sleep(time.Until(due))
 		running.Go(func() {
-			key := uuid.NewString()
-			_, err := pool.Exec(ctx, l.one[0], key)
-			if err == nil {
-				_, err = pool.Exec(ctx, l.one[1], key, responseSize)
-			}
+			err := l.work(ctx, pool, []string{uuid.NewString()})
 			mu.Lock()
 			defer mu.Unlock()
 			took, failed = append(took, time.Since(due)), append(failed, err)
@@ -310,7 +309,7 @@ func slowest(took []time.Duration) (p99, most time.Duration) {
 	return took[len(took)*99/100], took[len(took)-1]
 }
 
-// keyOf spells the stored keys as batchKeys does.
+// keyOf is the i-th key, which lies anywhere in an index.
 func keyOf(i int) string {
 	sum := md5.Sum(fmt.Appendf(nil, "%d", i))
 	return uuid.UUID(sum).String()
