@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,20 @@ func TestHousekeeping(t *testing.T) {
 		require.EqualValues(t, 1, p.Metric("payonce_discrepancies_open"))
 		require.Equal(t, 1, w.Sim.ChargeCount(order))
 		require.Contains(t, p.Log(), "an operator must look")
+	})
+
+	t.Run("LeavesAnswersToAJobInTheDatabase", func(t *testing.T) {
+		t.Parallel()
+		w := world.New(t)
+		p := w.Process("IDEMPOTENCY_REAPER=false", "IDEMPOTENCY_RETENTION="+(world.Lease+1).String())
+		order := p.Order()
+		require.Equal(t, http.StatusCreated, p.Pay("k", order, "pm_card_visa").Status)
+		w.Exec(`WITH off AS (SELECT set_config('session_replication_role', 'replica', true))
+			UPDATE idempotency_keys SET finished_at = finished_at - interval '2 hours' FROM off WHERE key = 'k'`)
+		w.Until("the loop says that nobody drops them", func() bool {
+			return strings.Contains(p.Log(), `"loop":"key reaper","error":"the oldest stored response finished 2h0m0s ago`)
+		})
+		require.True(t, p.Pay("k", order, "pm_card_visa").Replayed())
 	})
 
 	t.Run("DropsAnswersAfterTheRetention", func(t *testing.T) {
