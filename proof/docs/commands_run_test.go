@@ -93,6 +93,9 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./bench -only memory -memory 10m": {"bench", " -memory 10m "},
 	"go run -C proof ./bench -only 'another commit' -against HEAD~1": {"bench",
 		"go run -C proof ./bench -only 'another commit' -against "},
+	"go run -C proof ./bench -only 'a cache of responses'": {"bench", "go run -C proof ./bench -stored "},
+	"go run -C proof ./bench/retention -partitions -keys 300000": {"retention",
+		"go run -C proof ./bench/retention -partitions "},
 	"go run -C proof ./bench/retention": {"retention",
 		"go run -C proof ./bench/retention\n"},
 }
