@@ -293,10 +293,12 @@ func (b *bench) stores(ctx context.Context, redis *exec.Cmd) (used [2]time.Durat
 	if err := b.pool.Raw().QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
 		return used
 	}
-	server := parentOf(strconv.Itoa(pid))
+	server, _ := statOf(strconv.Itoa(pid))
+	_, used[0] = statOf(strconv.Itoa(server)) // of those that have exited since
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range processes {
-		if one := filepath.Base(p); parentOf(one) == server && server > 1 {
+		one := filepath.Base(p)
+		if parent, _ := statOf(one); parent == server && server > 1 {
 			n, _ := strconv.Atoi(one)
 			used[0] += cpuOf(n)
 		}
@@ -304,16 +306,21 @@ func (b *bench) stores(ctx context.Context, redis *exec.Cmd) (used [2]time.Durat
 	return used
 }
 
-func parentOf(pid string) (parent int) {
+// statOf is a process's parent, and the processor time of its children that have exited.
+func statOf(pid string) (parent int, exited time.Duration) {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
-	if fields := strings.Fields(rest); len(fields) > 1 {
-		parent, _ = strconv.Atoi(fields[1])
+	fields := strings.Fields(rest)
+	if len(fields) < 15 {
+		return 0, 0
 	}
-	return parent
+	parent, _ = strconv.Atoi(fields[1])
+	user, _ := strconv.ParseInt(fields[13], 10, 64)
+	system, _ := strconv.ParseInt(fields[14], 10, 64)
+	return parent, time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // startRedis starts Debian's, which keeps nothing on a disk.
