@@ -291,4 +291,6 @@ func TestRetentionWatch(t *testing.T) {
 	require.Equal(t, 1, r.count("answer_dropped_at IS NULL AND finished_at IS NOT NULL"), "it changes nothing")
 	r.reap(never, never)
 	require.NoError(t, run())
+	r.exec("ALTER TABLE idempotency_keys RENAME TO keys_away")
+	require.ErrorContains(t, run(), "read the oldest response")
 }
