@@ -37,7 +37,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./mutants -named":                 {"mutants", "go run -C proof ./mutants -named\n"},
 	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants -named\n"}, // one of them
 	"go run -C proof ./mutants -catalogue":             {"mutants", "go run -C proof ./mutants -catalogue "},
-	"go run -C proof ./mutants -changed":               {"mutants", " -changed -most 600 "},
+	"go run -C proof ./mutants -changed":               {"mutants", " -changed -most 300 "},
 	"go run -C proof ./attack":                         {"attack", "go run -C proof ./attack\n"},
 	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
