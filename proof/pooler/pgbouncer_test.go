@@ -26,7 +26,7 @@ import (
 
 // ignored are the settings that the service sends while it connects, and that PgBouncer would refuse. docs/operations.md
 // has the same line.
-const ignored = "statement_timeout, lock_timeout, idle_in_transaction_session_timeout"
+const ignored = "statement_timeout, lock_timeout, idle_in_transaction_session_timeout, client_min_messages"
 
 // program is the PgBouncer under test.
 func program(t *testing.T) string {
