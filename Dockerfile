@@ -10,10 +10,7 @@ ARG NATS_IMAGE=nats:2
 ARG POSTGRES_IMAGE=postgres:17
 # part: proof }
 
-# Programs for another platform are cross-compiled, not built under emulation.
-FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
-ARG TARGETOS TARGETARCH
-ENV GOOS=$TARGETOS GOARCH=$TARGETARCH
+FROM ${GO_IMAGE} AS build
 WORKDIR /src
 # Where modules come from, for builds behind a proxy.
 ARG GOPROXY=https://proxy.golang.org,direct
@@ -37,9 +34,7 @@ COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
 
 # What stands in for Stripe, alone: docker build --target stripesim . makes it. It needs no module but its own, so nothing
 # is downloaded, and the service's source is not in it. stripesim/README.md is about this image.
-FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS stripesim-build
-ARG TARGETOS TARGETARCH
-ENV GOOS=$TARGETOS GOARCH=$TARGETARCH
+FROM ${GO_IMAGE} AS stripesim-build
 WORKDIR /src
 COPY go.mod go.sum ./
 COPY stripesim stripesim
