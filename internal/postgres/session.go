@@ -27,7 +27,7 @@ const (
 		"while it connects, or it was switched off; set it with ALTER ROLE … SET, as docs/operations.md shows"
 	msgNoWarnings = "sessions have client_min_messages = error, which hides that the wait of a COMMIT for the " +
 		"synchronous standby was canceled; set it to warning or lower with ALTER ROLE … SET"
-	msgRefusesTimeouts = "the connection pooler rejects the timeouts that the service sets while it connects; list " +
+	msgRefusesSettings = "the connection pooler rejects settings that the service sets while it connects; list " +
 		"them in its " +
 		"ignore_startup_parameters, and set them for the role, as docs/operations.md shows: %w"
 	msgCannotConnect = "cannot connect to PostgreSQL: %w"
@@ -64,7 +64,7 @@ func check(ctx context.Context, pool *pgxpool.Pool, prepares bool) error {
 		var refused *pgconn.PgError
 		// the text of PgBouncer
 		if errors.As(err, &refused) && strings.Contains(refused.Message, "unsupported startup parameter") {
-			return fmt.Errorf(msgRefusesTimeouts, err)
+			return fmt.Errorf(msgRefusesSettings, err)
 		}
 		return fmt.Errorf(msgCannotConnect, err)
 	}

@@ -31,9 +31,7 @@ const localCommitRoutine = "SyncRepWaitForLSN"
 // loseLocalCommits closes each connection at that warning, before the response to the COMMIT behind it is read. It is a
 // lost response for all that send statements: transactions, single statements, batches.
 func loseLocalCommits(cfg *pgx.ConnConfig) {
-	if cfg.DefaultQueryExecMode != pgx.QueryExecModeCacheDescribe { // A pooler rejects settings that it does not know.
-		setDefault(cfg.RuntimeParams, "client_min_messages", "warning") // error would hide it (Check)
-	}
+	setDefault(cfg.RuntimeParams, "client_min_messages", "warning") // error would hide it (Check)
 	next := cfg.BuildFrontend
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		return next(&warned{r: r}, w)
