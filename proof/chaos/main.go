@@ -21,34 +21,19 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"example.com/payonce/proof/internal/chaos"
 	"example.com/payonce/proof/internal/inventory"
 )
 
-// Exit statuses.
-const (
-	violated = 1
-	couldNot = 2
-)
-
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if len(os.Args) == 4 && os.Args[1] == chaos.BrokerRole {
-		if err := chaos.ServeBroker(ctx, os.Args[2], os.Args[3], os.Stderr); err != nil {
-			fmt.Fprintln(os.Stderr, "chaos:", err)
-			os.Exit(couldNot)
-		}
-		return
-	}
-	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+	chaos.Main("chaos", func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+		return run(ctx, args, os.Getenv, stdout, stderr)
+	})
 }
 
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
@@ -58,7 +43,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	fail := func(err error) int {
 		_, _ = fmt.Fprintln(stderr, "chaos:", err)
-		return couldNot
+		return chaos.CouldNot
 	}
 	var err error
 	if v := getenv("DURATION"); v != "" {
@@ -89,7 +74,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 			"a rule or a panel had nothing to look at")
 	only := flags.String("build", "", "only build the service for -program, into this file")
 	if err := flags.Parse(args); err != nil {
-		return couldNot
+		return chaos.CouldNot
 	}
 	if flags.NArg() > 0 || c.Duration < time.Second || c.Processes < 2 || c.Clients < 1 || c.Tenants < 2 {
 		return fail(fmt.Errorf("it takes at least a second, two processes, two tenants and one client, and no argument"))
@@ -115,7 +100,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	c.Log("the report is %s", page)
 	if !report.OK() {
-		return violated
+		return chaos.Violated
 	}
 	return 0
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/proof/internal/chaos"
 )
 
 // What cannot be a run is refused before anything is started, with a status that
@@ -30,7 +32,7 @@ func TestRefuses(t *testing.T) {
 			t.Parallel()
 			var out, errs strings.Builder
 			getenv := func(name string) string { return c.env[name] }
-			require.Equal(t, couldNot, run(t.Context(), c.args, getenv, &out, &errs))
+			require.Equal(t, chaos.CouldNot, run(t.Context(), c.args, getenv, &out, &errs))
 			require.Contains(t, errs.String(), c.says)
 		})
 	}

@@ -18,35 +18,16 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"example.com/payonce/proof/internal/chaos"
 	"example.com/payonce/proof/internal/inventory"
 )
 
-// Exit statuses.
-const (
-	violated = 1
-	couldNot = 2
-)
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if len(os.Args) == 4 && os.Args[1] == chaos.BrokerRole {
-		if err := chaos.ServeBroker(ctx, os.Args[2], os.Args[3], os.Stderr); err != nil {
-			fmt.Fprintln(os.Stderr, "failover:", err)
-			os.Exit(couldNot)
-		}
-		return
-	}
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { chaos.Main("failover", run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := chaos.FailoverConfig{
@@ -68,11 +49,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	times := flags.Int("times", 1, "how often the list of losses is gone through")
 	out := flags.String("out", "out/failover", "the folder for report.json; a relative path starts at the repository's root")
 	if err := flags.Parse(args); err != nil {
-		return couldNot
+		return chaos.CouldNot
 	}
 	fail := func(err error) int {
 		_, _ = fmt.Fprintln(stderr, "failover:", err)
-		return couldNot
+		return chaos.CouldNot
 	}
 	ways := chaos.PairLosses
 	if c.Real {
@@ -106,7 +87,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return fail(err)
 	}
 	if !report.OK() {
-		return violated
+		return chaos.Violated
 	}
 	return 0
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/proof/internal/chaos"
 )
 
 // TestRefuses: what cannot be a run is refused before anything is started, with a status that is not that of a violation.
@@ -19,7 +21,7 @@ func TestRefuses(t *testing.T) {
 		"flag provided but not defined": {"-wreck"},
 	} {
 		var out, errs strings.Builder
-		require.Equal(t, couldNot, run(t.Context(), args, &out, &errs), says)
+		require.Equal(t, chaos.CouldNot, run(t.Context(), args, &out, &errs), says)
 		require.Contains(t, errs.String(), says)
 	}
 }

@@ -21,34 +21,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"example.com/payonce/proof/internal/chaos"
 	"example.com/payonce/testkit/process"
 )
 
-// Exit statuses.
-const (
-	violated = 1
-	couldNot = 2
-)
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if len(os.Args) == 4 && os.Args[1] == chaos.BrokerRole {
-		if err := chaos.ServeBroker(ctx, os.Args[2], os.Args[3], os.Stderr); err != nil {
-			fmt.Fprintln(os.Stderr, "versions:", err)
-			os.Exit(couldNot)
-		}
-		return
-	}
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { chaos.Main("versions", run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := chaos.Config{
@@ -57,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fail := func(err error) int {
 		_, _ = fmt.Fprintln(stderr, "versions:", err)
-		return couldNot
+		return chaos.CouldNot
 	}
 	flags := flag.NewFlagSet("versions", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -65,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.Uint64Var(&c.Seed, "seed", c.Seed, "the traffic and the faults")
 	former := flags.String("former", "", "the commit or tag of the former version")
 	if err := flags.Parse(args); err != nil {
-		return couldNot
+		return chaos.CouldNot
 	}
 	if flags.NArg() > 0 || c.Duration < time.Second {
 		return fail(errors.New("it takes at least a second, and no argument"))
@@ -89,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	report.Violations = append(report.Violations, early...)
 	report.Print(stdout)
 	if !report.OK() {
-		return violated
+		return chaos.Violated
 	}
 	return 0
 }

@@ -18,13 +18,13 @@ import (
 	"example.com/payonce/testkit/process"
 )
 
-// BrokerRole as the first of three arguments makes a program that runs chaos the
-// broker: ServeBroker with the other two. So it is a process, and can be killed.
-const BrokerRole = "broker"
+// brokerRole as the first of three arguments makes a program that runs chaos the
+// broker (Main), with the other two. So it is a process, and can be killed.
+const brokerRole = "broker"
 
-// ServeBroker runs NATS with JetStream until ctx ends. What it has acknowledged
+// serveBroker runs NATS with JetStream until ctx ends. What it has acknowledged
 // is synced.
-func ServeBroker(ctx context.Context, dir, addr string, stderr io.Writer) error {
+func serveBroker(ctx context.Context, dir, addr string, stderr io.Writer) error {
 	log := slog.New(slog.NewJSONHandler(stderr, nil))
 	b, err := broker.Open(ctx, "embedded:"+dir+"?listen="+addr, broker.Options{Log: log})
 	if err != nil {
@@ -58,7 +58,7 @@ func newEvents(ctx context.Context, program, dir string, group *process.Group, l
 	addr := free.String()
 	e := &events{addr: addr, sent: map[string]int{}}
 	e.child = process.Child{
-		Name: "broker", Program: program, Args: []string{BrokerRole, filepath.Join(dir, "broker"), addr},
+		Name: "broker", Program: program, Args: []string{brokerRole, filepath.Join(dir, "broker"), addr},
 		Env: []string{"TMPDIR=" + dir}, Group: group, Log: log,
 	}
 	if err := e.start(ctx); err != nil {
