@@ -22,28 +22,28 @@ func (p patient) cdc(ctx context.Context, d *diagnosis) {
 	d.notAsked("the database is away", "broker.stream")
 }
 
-// captured says the worst first: what loses events, then what will.
+// captured reports the first of what loses events now, then of what will lose them.
 func captured(d *diagnosis, s postgres.CDCState) {
 	const id = "broker.stream"
 	switch {
 	case s.WALLevel != "logical":
-		d.say(bad, id, "wal_level is %s, so nobody can read the events: set it to logical and restart PostgreSQL", s.WALLevel)
+		d.say(bad, id, "wal_level is %s, so the log cannot be decoded: set it to logical and restart PostgreSQL", s.WALLevel)
 	case s.Lost > 0:
 		d.say(bad, id, "%d slots have lost what they need, because it was more than max_slot_wal_keep_size (%s): drop "+
 			"them, have the connector make its slot anew, then run `api relay replay`", s.Lost, s.Keeps)
 	case s.Slots == 0:
-		d.say(bad, id, "no logical slot: nobody gets what is published now; have the connector make its slot, then run "+
+		d.say(bad, id, "no logical slot: events that are published now reach no reader; have the connector make its slot, then run "+
 			"`api relay replay`")
 	case !s.Published:
 		d.say(bad, id, "no publication has the table cdc_events, so pgoutput sends nothing of it: CREATE PUBLICATION "+
 			"payonce_events FOR TABLE cdc_events WITH (publish = 'insert')")
 	case s.Read == 0:
 		d.say(warning, id, "none of %d slots is read, and the server keeps %d MB of its log for them: see the connector, or "+
-			"drop a slot that nobody needs", s.Slots, s.HeldBytes>>20)
+			"drop the unused slots", s.Slots, s.HeldBytes>>20)
 	case s.Keeps == "-1":
-		d.say(warning, id, "read, %d MB behind; max_slot_wal_keep_size is -1, so a slot that nobody reads fills the disk: set "+
+		d.say(warning, id, "read, %d MB behind; max_slot_wal_keep_size is -1, so a slot without a reader fills the disk: set "+
 			"it to what the disk can spare", s.HeldBytes>>20)
 	default:
-		d.say(healthy, id, "read, %d MB behind; at most %s are kept for a slot that nobody reads", s.HeldBytes>>20, s.Keeps)
+		d.say(healthy, id, "read, %d MB behind; at most %s are kept for a slot without a reader", s.HeldBytes>>20, s.Keeps)
 	}
 }

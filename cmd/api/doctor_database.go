@@ -225,7 +225,7 @@ func (p patient) encryption(ctx context.Context, d *diagnosis, pool *postgres.Po
 	}
 }
 
-// retention is whether stored responses are dropped, by whoever does it.
+// retention is whether stored responses are dropped, by the reaper or by a job in the database.
 func (p patient) retention(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.Facts) {
 	const id = "database.retention"
 	e := environment{getenv: p.getenv}

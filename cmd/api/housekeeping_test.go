@@ -59,7 +59,7 @@ func TestHousekeeping(t *testing.T) {
 		require.Equal(t, http.StatusCreated, p.Pay("k", order, "pm_card_visa").Status)
 		w.Exec(`WITH off AS (SELECT set_config('session_replication_role', 'replica', true))
 			UPDATE idempotency_keys SET finished_at = finished_at - interval '2 hours' FROM off WHERE key = 'k'`)
-		w.Until("the loop says that nobody drops them", func() bool {
+		w.Until("the loop reports that no job drops them", func() bool {
 			return strings.Contains(p.Log(), `"loop":"key reaper","error":"the oldest stored response finished 2h0m0s ago`)
 		})
 		require.True(t, p.Pay("k", order, "pm_card_visa").Replayed())

@@ -15,7 +15,7 @@ import (
 )
 
 // TestReplayWaitsForTheStandby: a response that is stored here, and perhaps nowhere else, is not given: a failover would
-// lose it. What says nothing of the work waits for nobody.
+// lose it. A response that is not a replay does not wait.
 func TestReplayWaitsForTheStandby(t *testing.T) {
 	t.Parallel()
 	server := dbtest.Server(t, func(o *devpg.Options) { o.Settings = map[string]string{"synchronous_commit": "on"} })
@@ -58,7 +58,7 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 	require.Error(t, ended)
 
-	// Commits that wait for nobody are as good as a standby that has everything.
+	// Without the wait (synchronous_commit = local) a replay is given again.
 	r.exec("ALTER SYSTEM SET synchronous_standby_names = ''")
 	r.exec("SELECT pg_reload_conf()")
 	r.exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = local', current_database()); END $$")

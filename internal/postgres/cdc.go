@@ -8,13 +8,13 @@ import (
 )
 
 // CDCState is whether change data capture can read the events, and what the server keeps for those who do not read.
-// Slots are the logical ones of this database, whoever reads them.
+// Slots are the logical ones of this database, of all readers.
 type CDCState struct {
 	WALLevel  string // logical, or nothing can be read
 	Keeps     string // max_slot_wal_keep_size: -1 is without a limit
 	Published bool   // there is a publication with cdc_events
 	Slots     int
-	Read      int   // slots that somebody reads now
+	Read      int   // slots with a reader connected
 	Lost      int   // slots for which what they need is gone
 	HeldBytes int64 // the most that is kept for one of them
 }

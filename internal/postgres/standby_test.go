@@ -180,7 +180,7 @@ func TestAwaitStandby(t *testing.T) {
 	require.NoError(t, a.pool.AwaitStandby(t.Context(), "ten_read"))
 }
 
-// TestCheckRefusesHiddenWarnings: where the server does not send warnings, nobody would know of such a commit.
+// TestCheckRefusesHiddenWarnings: without the warning such a commit would look like any other.
 func TestCheckRefusesHiddenWarnings(t *testing.T) {
 	t.Parallel()
 	for setting, refused := range map[string]bool{"error": true, "warning": false, "notice": false} {

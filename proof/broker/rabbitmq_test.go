@@ -179,7 +179,7 @@ func (r *rabbitmq) examined(t *testing.T) {
 	require.Contains(t, st.Stream, "2 quorum queues")
 	require.Empty(t, append(st.Loses, st.Differs...))
 
-	// A queue of an administrator's, which forgets, is used, and is reported.
+	// A queue of an administrator's, which is not durable, is used, and is reported.
 	other := r.place(t).URL
 	u, err := url.Parse(other)
 	require.NoError(t, err)
@@ -201,7 +201,7 @@ func (r *rabbitmq) examined(t *testing.T) {
 	require.NotContains(t, err.Error(), "wrong-secret")
 }
 
-// withoutAQueue: an exchange forgets a message that it has no queue for, and confirms it.
+// withoutAQueue: an exchange drops a message that it has no queue for, and confirms it.
 func (r *rabbitmq) withoutAQueue(t *testing.T) {
 	at := strings.Replace(r.place(t).URL, "consumers=ledger,notifier&", "", 1)
 	b := open(t, at)

@@ -127,7 +127,7 @@ func TestEventsInTheLog(t *testing.T) {
 	})
 }
 
-// TestLostSlot: a slot that nobody reads is given up once it would hold more than max_slot_wal_keep_size. Payments go on;
+// TestLostSlot: a slot without a reader is invalidated once it would hold more than max_slot_wal_keep_size. Payments go on;
 // doctor says so at each step; and with a new slot `relay replay` sends all of it again.
 func TestLostSlot(t *testing.T) {
 	t.Parallel()

@@ -53,7 +53,7 @@ func unreadable(writes, reads map[string]string) (list []string) {
 		}
 		if operation, _, _ := strings.Cut(strings.TrimPrefix(form, "operation "), " "); reads["operation "+operation] == "" &&
 			strings.HasPrefix(form, "operation ") {
-			continue // whoever does not know an operation leaves its keys alone
+			continue // a version that does not know an operation leaves its keys alone
 		}
 		list = append(list, form)
 	}

@@ -80,7 +80,7 @@ func TestUnreadable(t *testing.T) {
 		"written recovery point begun":                                  nil, // the second step
 		"read recovery point new":                                       nil, // the first step
 		"written recovery point new":                                    {"recovery point new"},
-		"written-by-tip recovery point new":                             nil, // whoever knows no tips leaves them alone
+		"written-by-tip recovery point new":                             nil, // a version without tips leaves their keys alone
 		"written-by-pay recovery point new":                             {"recovery point new"},
 		"written operation tip":                                         nil,
 		"written request pay a string":                                  {"request pay a string"},

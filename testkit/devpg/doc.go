@@ -12,7 +12,7 @@
 //  2. docker: an engine that answers within two seconds and has, or can pull
 //     within a minute, postgres:17. Through testcontainers, in a program by
 //     itself (container), which is downloaded and built once an engine answers:
-//     whoever has none pays nothing for it. An engine that is healthy but has no
+//     without an engine it costs nothing. An engine that is healthy but has no
 //     registry refuses the pull at once.
 //  3. local: the highest PostgreSQL 15 to 18 installed here that has both
 //     initdb and postgres. A client-only installation does not count.

@@ -174,7 +174,7 @@ func ping(ctx context.Context, engine url.URL) error {
 		network, addr = "unix", engine.Path
 	}
 	if engine.Scheme != "unix" && engine.Scheme != "tcp" {
-		return nil // whoever named it knows that it is there
+		return nil // it was named, so the program container asks
 	}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, addr)

@@ -12,7 +12,7 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// inFlightMax is how many messages wait for their confirms. The client drops a returned message that nobody takes from
+// inFlightMax is how many messages wait for their confirms. The client drops a returned message that is not taken from
 // its channel, and its confirm would then say that it is stored: so the channel has room for all of them.
 const inFlightMax = 1000
 

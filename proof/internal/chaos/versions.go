@@ -58,7 +58,7 @@ const (
 // RunVersions has two versions of the service run side by side on one database, under traffic. Processes are replaced one
 // after the other, as an orchestrator does, forward, back and forward again, and the new version migrates while the former
 // serves: not one request may fail. Then processes of both are killed, and each must finish what the other began. At the
-// end every response is asked for again, from both: the same bytes, whoever gave it. The other checks are those of Run.
+// end every response is asked for again, from both: the same bytes, whichever version gave it. The other checks are those of Run.
 //
 // An error means that it could not be carried out; what it found is in the report.
 func RunVersions(ctx context.Context, c Config) (VersionsReport, error) {

@@ -1,5 +1,5 @@
 // Command container runs postgres:17 in a container for package devpg, until its standard input ends. It is a program by
-// itself so that only whoever has a Docker engine downloads and builds what talks to one.
+// itself so that what talks to a Docker engine is downloaded and built only where there is one.
 //
 // Its argument is what devpg.Start asks of the server, as JSON: a Request. It prints one line, a Response.
 package main
@@ -27,7 +27,7 @@ import (
 )
 
 func main() {
-	signal.Ignore(os.Interrupt) // that is for whoever started us, who may use the server while it shuts down
+	signal.Ignore(os.Interrupt) // for the process that started us, which may use the server while it shuts down
 	if err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "container:", err)
 		os.Exit(1)
