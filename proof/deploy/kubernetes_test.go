@@ -151,7 +151,7 @@ func TestKubernetesHasTheAlerts(t *testing.T) {
 		b.WriteString(line)
 	}
 	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o644)) //nolint:gosec // as the others are
+		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
 	require.Equal(t, b.String(), text(t, file), "go test -C proof ./deploy -run TestKubernetesHasTheAlerts -update")
 }

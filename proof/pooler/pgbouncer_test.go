@@ -101,7 +101,7 @@ func newBouncer(t *testing.T, w *world.World, more ...string) *bouncer {
 
 func (b *bouncer) start() {
 	b.t.Helper()
-	b.cmd = exec.Command(b.as[0], append(b.as[1:], "-q", b.config)...) //nolint:gosec // kill ends it
+	b.cmd = exec.Command(b.as[0], append(b.as[1:], "-q", b.config)...)
 	b.cmd.Stderr = &logs{t: b.t}
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(b.t, b.cmd.Start())

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"example.com/payonce/proof/internal/chaos/history"
 	"example.com/payonce/stripesim"
 )
@@ -348,13 +346,21 @@ func (w *world) handed(ctx context.Context) (list []Handed, err error) {
 }
 
 // points are those that a key was ever at, by its operation.
-func (w *world) points(ctx context.Context) ([]Point, error) {
+func (w *world) points(ctx context.Context) (list []Point, err error) {
 	rows, err := w.pool.Raw().Query(ctx, `SELECT DISTINCT k.operation, w.point FROM witness_writes w
 		JOIN idempotency_keys k USING (tenant_id, key) ORDER BY 1, 2`)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Point])
+	defer rows.Close()
+	for rows.Next() {
+		var p Point
+		if err := rows.Scan(&p.Operation, &p.Name); err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, rows.Err()
 }
 
 // Print writes the report as text.
