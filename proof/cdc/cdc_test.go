@@ -253,7 +253,7 @@ func relayed(t *testing.T, w *world.World, n int) (sent []event) {
 	require.NoError(t, err, string(out))
 	at, err := port.Loopback(t.Context())
 	require.NoError(t, err)
-	w.Process("BROKER_URL=embedded:" + filepath.Join(t.TempDir(), "broker") + "?listen=" + at.String())
+	relay := w.Process("BROKER_URL=embedded:" + filepath.Join(t.TempDir(), "broker") + "?listen=" + at.String())
 	published(w)
 	from, err := broker.Open(t.Context(), "nats://"+at.String(), broker.Options{})
 	require.NoError(t, err)
@@ -277,5 +277,7 @@ func relayed(t *testing.T, w *world.World, n int) (sent []event) {
 	})
 	stop()
 	require.NoError(t, <-done)
+	relay.Signal(syscall.SIGTERM)
+	require.Zero(t, relay.Wait(world.Patience))
 	return sent
 }

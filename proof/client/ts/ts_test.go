@@ -1,6 +1,7 @@
 package ts
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -9,7 +10,6 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -41,33 +41,44 @@ func TestKilledNode(t *testing.T) {
 
 	journal := filepath.Join(t.TempDir(), "journal")
 	told := map[string]line{} // by order
-	run := func(life time.Duration) (out string, killed bool) {
-		ctx, cancel := context.WithTimeout(t.Context(), life)
-		defer cancel()
+	// run kills the process once it has printed that many new orders, or after that long.
+	run := func(news int, life time.Duration) (killed bool) {
+		ctx, kill := context.WithTimeout(t.Context(), life)
+		defer kill()
 		node := exec.CommandContext(ctx, "node", "shop.mjs", modules, journal, "http://"+address, fmt.Sprint(orders)) // which kills with SIGKILL
 		node.Env = append(node.Environ(), "API_KEY="+w.Tenant.APIKey)
-		var stdout, stderr bytes.Buffer
-		node.Stdout, node.Stderr = &stdout, &stderr
-		err := node.Run()
-		killed = ctx.Err() != nil
-		require.True(t, err == nil || killed, "%v\n%s", err, &stderr)
-		return stdout.String(), killed
-	}
-	kills := 0
-	for finished := false; !finished; {
-		out, killed := run(200*time.Millisecond + rand.N(1200*time.Millisecond) + time.Duration(kills)*100*time.Millisecond)
-		for _, text := range strings.Split(out, "\n") {
+		var stderr bytes.Buffer
+		node.Stderr = &stderr
+		stdout, err := node.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, node.Start())
+		known := len(told)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
 			var one line
-			if json.Unmarshal([]byte(text), &one) != nil {
+			if json.Unmarshal(lines.Bytes(), &one) != nil {
 				continue // killed while it printed
 			}
 			if before, ok := told[one.Order]; ok {
 				require.Equal(t, before, one, "two processes were told different things")
 			}
 			told[one.Order] = one
+			if len(told) == known+news {
+				time.AfterFunc(rand.N(20*time.Millisecond), kill)
+			}
 		}
-		if finished = !killed; finished {
-			continue
+		err = node.Wait()
+		killed = ctx.Err() != nil && err != nil
+		require.True(t, err == nil || killed, "%v\n%s", err, &stderr)
+		return killed
+	}
+	kills := 0
+	for {
+		news, life := 1+rand.N(8), 30*time.Second
+		if kills%2 == 1 { // also while it starts
+			news, life = orders, 50*time.Millisecond+rand.N(300*time.Millisecond)
+		}
+		if !run(news, life) {
+			break
 		}
 		if kills++; kills%3 == 0 {
 			api.Kill()
