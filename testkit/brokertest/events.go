@@ -40,7 +40,9 @@ func Publish(t testing.TB, p outbox.Publisher, events ...outbox.Envelope) {
 			}
 			require.NotErrorIs(t, err, outbox.ErrPermanent, events[i].ID)
 			require.NoError(t, ctx.Err(), "%s: %v", events[i].ID, err)
-			t.Logf("%s is published again: %v", events[i].ID, err)
+			if again == nil {
+				t.Logf("%s is published again: %v", events[i].ID, err)
+			}
 			again = append(again, events[i])
 		}
 		if len(again) == 0 {
