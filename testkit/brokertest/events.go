@@ -26,8 +26,8 @@ func Event(aggregate string, version int64) outbox.Envelope {
 	}
 }
 
-// Publish publishes until every event was accepted, as the relay does, and fails the test if one never is. A server may
-// refuse at first: RabbitMQ does while another client makes the same queues. No two of the events are of one aggregate.
+// Publish publishes until every event was accepted, as the relay does, and fails the test if one never is: a server may
+// refuse while another client makes the same queues. No two of the events are of one aggregate.
 func Publish(t testing.TB, p outbox.Publisher, events ...outbox.Envelope) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
