@@ -16,7 +16,10 @@ const (
 	addedMost    = "as many as go, 256 at once, a gateway that answers at once"
 )
 
-var addedRates = []float64{10, 100, 400}
+// addedLeast is how many payments of all rounds p99.9 is of, at least.
+const addedLeast = 3000
+
+var addedRates = []float64{10, 100, 400, 1000}
 
 // addedGroup is what a payment costs its user: how much longer it takes than the calls to the gateway. It is an open
 // loop, because customers do not wait for each other.
@@ -28,7 +31,8 @@ func (b *bench) addedGroup() group {
 		says: func() string {
 			return fmt.Sprintf("Payments arrive at random, so many a second, whether or not earlier ones are done, and the "+
 				"gateway takes %d ms for each of its two calls. Added is the response's time without the gateway's, from the "+
-				"moment in which the request was due.", addedGateway.Milliseconds())
+				"moment in which the request was due. p99.9 is of all rounds together, %d payments or more.",
+				addedGateway.Milliseconds(), addedLeast)
 		},
 		prepare: func(ctx context.Context) (err error) {
 			if slow, err = b.another(ctx, b.s, "-gateway", addedGateway.String()); err != nil {
@@ -47,7 +51,8 @@ func (b *bench) addedGroup() group {
 	}
 	for _, rate := range addedRates {
 		g.list = append(g.list, &measurement{name: fmt.Sprintf("%.0f payments a second", rate), unit: "payments/s",
-			timed: true, run: func(ctx context.Context) (sample, error) { return slow.as(addedClients(rate)).added(ctx, rate) }})
+			timed: true, late: true,
+			run: func(ctx context.Context) (sample, error) { return slow.as(addedClients(rate)).added(ctx, rate) }})
 	}
 	g.list = append(g.list,
 		&measurement{name: addedAlone, unit: "payments/s", timed: true,
@@ -60,7 +65,7 @@ func (b *bench) addedGroup() group {
 			}})
 	rates := g.list[:len(addedRates)]
 	g.curve = func() curve {
-		middle, late := plot.Series{Name: "median"}, plot.Series{Name: "p99"}
+		middle, late, latest := plot.Series{Name: "median"}, plot.Series{Name: "p99"}, plot.Series{Name: "p99.9"}
 		for i, m := range rates {
 			if len(m.samples) == 0 { // left out
 				continue
@@ -71,8 +76,9 @@ func (b *bench) addedGroup() group {
 			}
 			middle.X, middle.Y = append(middle.X, addedRates[i]), append(middle.Y, median(p50))
 			late.X, late.Y = append(late.X, addedRates[i]), append(late.Y, median(p99))
+			latest.X, latest.Y = append(latest.X, addedRates[i]), append(latest.Y, millis(m.p999()))
 		}
-		return curve{"Time added to the gateway's", "payments a second", "ms", []plot.Series{middle, late}}
+		return curve{"Time added to the gateway's", "payments a second", "ms", []plot.Series{middle, late, latest}}
 	}
 	return g
 }
@@ -83,10 +89,7 @@ func addedClients(rate float64) int { return int(3 * rate * (2 * addedGateway).S
 
 // added pays in an open loop. Its times are without the gateway's.
 func (b *bench) added(ctx context.Context, rate float64) (sample, error) {
-	length := b.length()
-	if rate*length.Seconds() < 50 { // few are no percentile
-		length *= 2
-	}
+	length := max(b.length(), time.Duration(addedLeast/float64(b.s.rounds)/rate*1.1*float64(time.Second)))
 	next, err := b.freshRequests(ctx, timeOrdered)
 	if err != nil {
 		return sample{}, err
@@ -94,6 +97,9 @@ func (b *bench) added(ctx context.Context, rate float64) (sample, error) {
 	got, err := b.measuredLoad(ctx, load{addr: b.addr, connections: b.s.connections, status: http.StatusCreated,
 		arrivals: arrivals(rate, length)}, next)
 	got.p50, got.p99 = got.p50-2*addedGateway, got.p99-2*addedGateway
+	for i := range got.times {
+		got.times[i] -= 2 * addedGateway
+	}
 	if err == nil && got.p50 <= 0 {
 		err = fmt.Errorf("a payment took less than the calls of its gateway: %s", got.p50)
 	}

@@ -13,11 +13,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -287,40 +284,8 @@ func (b *bench) cacheGroup() group {
 }
 
 // stores is the processor time of PostgreSQL's processes and of Redis so far.
-func (b *bench) stores(ctx context.Context, redis *exec.Cmd) (used [2]time.Duration) {
-	used[1] = cpuOf(redis.Process.Pid)
-	var pid int
-	if err := b.pool.Raw().QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
-		return used
-	}
-	server, _ := statOf(strconv.Itoa(pid))
-	_, used[0] = statOf(strconv.Itoa(server)) // of those that have exited since
-	processes, _ := filepath.Glob("/proc/[0-9]*")
-	for _, p := range processes {
-		one := filepath.Base(p)
-		if parent, _ := statOf(one); parent == server && server > 1 {
-			n, _ := strconv.Atoi(one)
-			used[0] += cpuOf(n)
-		}
-	}
-	return used
-}
-
-// statOf is a process's parent, and the processor time of its children that have exited.
-func statOf(pid string) (parent int, exited time.Duration) {
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		return 0, 0
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 15 {
-		return 0, 0
-	}
-	parent, _ = strconv.Atoi(fields[1])
-	user, _ := strconv.ParseInt(fields[13], 10, 64)
-	system, _ := strconv.ParseInt(fields[14], 10, 64)
-	return parent, time.Duration(user+system) * 10 * time.Millisecond
+func (b *bench) stores(ctx context.Context, redis *exec.Cmd) [2]time.Duration {
+	return [2]time.Duration{b.serverCPU(ctx), cpuOf(redis.Process.Pid)}
 }
 
 // startRedis starts Debian's, which keeps nothing on a disk.

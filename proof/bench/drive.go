@@ -15,7 +15,8 @@ import (
 
 // load is how requests are sent, and which status each response must have.
 type load struct {
-	addr        string
+	addr        string   // of a process of the service
+	others      []string // of more of them, over which the connections are spread
 	length      time.Duration
 	connections int
 	status      int
@@ -33,11 +34,14 @@ type driven struct {
 }
 
 // percentile is a time that so many percent of the responses did not exceed.
-func (d driven) percentile(p int) time.Duration {
-	if len(d.times) == 0 {
+func (d driven) percentile(p int) time.Duration { return quantile(d.times, float64(p)/100) }
+
+// quantile is a time that this part of sorted times did not exceed.
+func quantile(times []time.Duration, part float64) time.Duration {
+	if len(times) == 0 {
 		return 0
 	}
-	return d.times[min(len(d.times)*p/100, len(d.times)-1)]
+	return times[min(int(float64(len(times))*part+1e-9), len(times)-1)]
 }
 
 // arrivals are so many a second, at random as customers come: an even pace would hide what a queue costs.
@@ -65,8 +69,9 @@ func drive(ctx context.Context, l load, next func(conn, i int) ([]byte, bool)) (
 			}
 		}
 	}()
+	addrs := append([]string{l.addr}, l.others...)
 	for i := range conns {
-		if conns[i], err = (&net.Dialer{}).DialContext(ctx, "tcp", l.addr); err != nil {
+		if conns[i], err = (&net.Dialer{}).DialContext(ctx, "tcp", addrs[i%len(addrs)]); err != nil {
 			return got, err
 		}
 	}

@@ -99,7 +99,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	server, err := devpg.Start(ctx, devpg.Options{
 		URL: os.Getenv("DATABASE_URL"), URLVar: "DATABASE_URL", Durable: true, MaxConnections: 300,
-		Settings: map[string]string{"shared_buffers": "1GB", "max_wal_size": "8GB"},
+		Settings: map[string]string{"shared_buffers": "1GB", "max_wal_size": "8GB", "track_wal_io_timing": "on"},
 		Log:      func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
 	})
 	if err != nil {
@@ -151,8 +151,8 @@ func run(ctx context.Context, s settings) error {
 
 // groups are in the order of the page.
 func (b *bench) groups() []group {
-	return []group{b.addedGroup(), b.requestGroup(), b.manyGroup(), b.slowGroup(), b.webhookGroup(),
-		b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup(), b.cacheGroup(),
+	return []group{b.addedGroup(), b.requestGroup(), b.manyGroup(), b.slowGroup(), b.processesGroup(),
+		b.processorsGroup(), b.webhookGroup(), b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup(), b.cacheGroup(),
 		b.protectionGroup(), b.againstGroup()}
 }
 
@@ -162,6 +162,8 @@ const (
 	inRequests      = "requests"
 	inMany          = "256 clients"
 	inSlow          = "gateway latency 100 ms"
+	inProcesses     = "processes and connections"
+	inProcessors    = "more processors"
 	inWebhooks      = "webhooks"
 	inRelay         = "relay"
 	inRelayUnsynced = "relay, broker syncs later"
@@ -213,6 +215,7 @@ type measurement struct {
 	kind       plot.Kind // how it is drawn: ours unless it says otherwise
 	floor      string
 	timed      bool // its times are shown beside its costs
+	late       bool // and p99.9 of all its rounds, which is enough responses
 	run        func(context.Context) (sample, error)
 	samples    []sample
 }
@@ -227,9 +230,10 @@ type sample struct {
 	n      int           // operations
 	p50    time.Duration
 	p99    time.Duration
-	lag    time.Duration // p99 from an event's insert to its mark
-	memory float64       // megabytes resident at most
-	growth float64       // of memory, from the second quarter of the time to the last
+	times  []time.Duration // of all responses, the shortest first
+	lag    time.Duration   // p99 from an event's insert to its mark
+	memory float64         // megabytes resident at most
+	growth float64         // of memory, from the second quarter of the time to the last
 	note   string
 }
 

@@ -150,10 +150,14 @@ func addedTable(all []result) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n### What a payment costs a user\n\n%s\n\n", all[i].Says)
-	b.WriteString("| load | added, median | added, p99 |\n| --- | --- | --- |\n")
+	b.WriteString("| load | added, median | added, p99 | added, p99.9 |\n| --- | --- | --- | --- |\n")
 	for _, m := range all[i].Rows {
 		if m.P50 != nil {
-			fmt.Fprintf(&b, "| %s | %.1f ms | %.1f ms |\n", m.Name, median(m.P50), median(m.P99))
+			latest := ""
+			if m.P999 != 0 {
+				latest = fmt.Sprintf("%.1f ms", m.P999)
+			}
+			fmt.Fprintf(&b, "| %s | %.1f ms | %.1f ms | %s |\n", m.Name, median(m.P50), median(m.P99), latest)
 		}
 	}
 	for _, m := range all[i].Rows {

@@ -27,6 +27,7 @@ type row struct {
 	Rates, Ratios []float64 // ratios: of its floor, round by round
 	Costs         string
 	P50, P99      []float64 `json:",omitempty"` // milliseconds, round by round, where they are shown
+	P999          float64   `json:",omitempty"` // of all rounds
 }
 
 type curve struct {
@@ -68,6 +69,9 @@ func (g group) result(b *bench) (result, error) {
 				line.P50, line.P99 = append(line.P50, millis(s.p50)), append(line.P99, millis(s.p99))
 			}
 		}
+		if m.late {
+			line.P999 = millis(m.p999())
+		}
 		if m.floor != "" {
 			ratios, err := g.values(goal{id: m.name, what: "of its floor", of: ratio(m.name, m.floor)})
 			if err != nil {
@@ -93,6 +97,16 @@ func (g group) result(b *bench) (result, error) {
 	return r, nil
 }
 
+// p999 is of the responses of all rounds: a round has too few.
+func (m *measurement) p999() time.Duration {
+	var all []time.Duration
+	for _, s := range m.samples {
+		all = append(all, s.times...)
+	}
+	slices.Sort(all)
+	return quantile(all, 0.999)
+}
+
 // costs are the median costs of one operation, in words.
 func (m *measurement) costs() string {
 	var cpu, load, wal, p50, p99 []float64
@@ -105,6 +119,9 @@ func (m *measurement) costs() string {
 	var parts []string
 	if m.timed {
 		parts = append(parts, fmt.Sprintf("median %.1f ms, p99 %.1f ms", median(p50), median(p99)))
+	}
+	if m.late {
+		parts = append(parts, fmt.Sprintf("p99.9 %.1f ms", millis(m.p999())))
 	}
 	if c := median(cpu); c > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f µs CPU (service), %.0f µs CPU (client)", c, median(load)))

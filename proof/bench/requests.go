@@ -250,11 +250,12 @@ func (b *bench) measured(ctx context.Context, addr string, status int, next func
 }
 
 func (b *bench) measuredLoad(ctx context.Context, l load, next func(conn, i int) ([]byte, bool)) (sample, error) {
-	wal, cpu, driver := b.walPosition(ctx), cpuOf(b.child.Process.Pid), cpuOf(os.Getpid())
+	wal, cpu, driver := b.walPosition(ctx), b.cpu(), cpuOf(os.Getpid())
+	l.others = append(l.others, b.others()...)
 	d, err := drive(ctx, l, next)
-	got := sample{rate: d.rate, n: d.n, p50: d.percentile(50), p99: d.percentile(99)}
+	got := sample{rate: d.rate, n: d.n, p50: d.percentile(50), p99: d.percentile(99), times: d.times}
 	if d.n > 0 {
-		got.cpu = (cpuOf(b.child.Process.Pid) - cpu) / time.Duration(d.n)
+		got.cpu = (b.cpu() - cpu) / time.Duration(d.n)
 		got.load = (cpuOf(os.Getpid()) - driver) / time.Duration(d.n)
 		got.wal = float64(b.walPosition(ctx)-wal) / float64(d.n)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -32,7 +33,8 @@ type bench struct {
 	pool                *postgres.Pool
 	addr, peers         string
 	child               *exec.Cmd
-	program, programDir string // of another commit's service; empty: this one's
+	more                []*bench // other processes of the service on the same database
+	program, programDir string   // of another commit's service; empty: this one's
 	dir                 string
 	before              struct{ bytes, payments int64 } // what was there when measuring began
 	replay              [][]byte                        // requests that were answered
@@ -157,10 +159,64 @@ func (b *bench) startService(ctx context.Context, args ...string) error {
 	return err
 }
 
-func (b *bench) close() {
+// serverCPU is the processor time of PostgreSQL's processes, also of those that have ended; zero if they are elsewhere.
+func (b *bench) serverCPU(ctx context.Context) (all time.Duration) {
+	var backend int
+	if err := b.pool.Raw().QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {
+		return 0
+	}
+	server := procOf(backend).parent
+	if server <= 1 {
+		return 0
+	}
+	all = procOf(server).own + procOf(server).children
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range processes {
+		pid, _ := strconv.Atoi(filepath.Base(p))
+		if one := procOf(pid); one.parent == server {
+			all += one.own
+		}
+	}
+	return all
+}
+
+// serveToo starts another process of the service on the same database.
+func (b *bench) serveToo(ctx context.Context) error {
+	other := &bench{s: b.s, url: b.url, tenant: b.tenant}
+	if err := other.startService(ctx); err != nil {
+		return err
+	}
+	b.more = append(b.more, other)
+	return nil
+}
+
+// others are the addresses of the other processes.
+func (b *bench) others() (addrs []string) {
+	for _, other := range b.more {
+		addrs = append(addrs, other.addr)
+	}
+	return addrs
+}
+
+// cpu is the processor time of the service's processes.
+func (b *bench) cpu() (all time.Duration) {
+	for _, one := range append([]*bench{b}, b.more...) {
+		all += cpuOf(one.child.Process.Pid)
+	}
+	return all
+}
+
+// end ends the process of the service.
+func (b *bench) end() {
 	if b.child != nil && b.child.Process != nil {
 		_ = b.child.Process.Signal(os.Interrupt)
 		_ = b.child.Wait()
+	}
+}
+
+func (b *bench) close() {
+	for _, one := range append([]*bench{b}, b.more...) {
+		one.end()
 	}
 	b.pool.Close()
 	_ = os.RemoveAll(b.dir)
@@ -193,17 +249,32 @@ func (b *bench) orders(ctx context.Context, each, clients int) (prefix string, e
 }
 
 // cpuOf is the processor time a process has used, from /proc; zero elsewhere.
-func cpuOf(pid int) time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func cpuOf(pid int) time.Duration { return procOf(pid).own }
+
+// proc is what /proc says of a process; nothing elsewhere.
+type proc struct {
+	parent        int
+	own, children time.Duration // processor time; of children that have ended
+}
+
+func procOf(pid int) (s proc) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return s
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
+	_, rest, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0
+	if len(fields) < 15 {
+		return s
 	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond
+	s.parent, _ = strconv.Atoi(fields[1])
+	ticks := func(user, system int) (all time.Duration) {
+		for _, i := range []int{user, system} {
+			n, _ := strconv.ParseInt(fields[i], 10, 64)
+			all += time.Duration(n) * 10 * time.Millisecond
+		}
+		return all
+	}
+	s.own, s.children = ticks(11, 12), ticks(13, 14)
+	return s
 }

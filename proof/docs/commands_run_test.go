@@ -198,7 +198,7 @@ var startsCI = []string{
 	".ci/run all_mutants",
 	"DEPTH=24 .ci/run protocol",
 	"FUZZTIME=10m .ci/run fuzz",
-	"DURATION=30m .ci/run soak",
+	"DURATION=60m .ci/run soak",
 	"STORED=1000000 .ci/run bench retention",
 	".ci/run release",
 	".ci/run migration",

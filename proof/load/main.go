@@ -90,9 +90,22 @@ func load(ctx context.Context, o options, stdout io.Writer) (held bool, err erro
 	}
 	defer func() { err = errors.Join(err, s.Strike(!held)) }()
 	say("k6 %s runs %s", k6.version, o.scenario)
+	length, stop := o.watched(), func() ([]look, error) { return nil, nil }
+	switch {
+	case length > 0:
+		stop = s.watch(ctx, length)
+	case o.scenario == growing:
+		say("what grows is not watched: that needs %s or more, on a system of our own", watchedFrom)
+	}
 	r, err := k6.run(ctx, o, s)
-	if err != nil {
+	looks, watched := stop()
+	if err = errors.Join(err, watched); err != nil {
 		return false, err
+	}
+	if length > 0 {
+		if err := r.grown(looks, length); err != nil {
+			return false, err
+		}
 	}
 	if err := s.checkInvariants(ctx, r); err != nil {
 		return false, err
@@ -170,6 +183,9 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (options
 	})
 	if err := flags.Parse(args); err != nil {
 		return o, err
+	}
+	if o.scenario == growing && o.script["DURATION"] == "" {
+		o.script["DURATION"] = "10m"
 	}
 	if o.out == "" {
 		o.out = filepath.Join("out", "load", o.scenario)

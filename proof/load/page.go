@@ -21,8 +21,8 @@ var pageTemplate = template.Must(template.New("report").Parse(pageSource))
 // page says it as one HTML file, with pictures.
 func (r *report) page(w io.Writer) error {
 	return pageTemplate.Execute(w, map[string]any{
-		"R": r, "Plots": []template.HTML{r.latencyPlot(), r.answersPlot(), r.durationsPlot(), r.duplicatesPlot(),
-			r.chargesPlot()},
+		"R": r, "Plots": append([]template.HTML{r.latencyPlot(), r.answersPlot(), r.durationsPlot(), r.duplicatesPlot(),
+			r.chargesPlot()}, r.growthPlots()...),
 		"Latencies": append(slices.Clone(r.Latency), r.Settled), "Complaints": r.complaints(),
 		"Shows":    showsOf(r.Scenario),
 		"Settings": r.settings(), "PerKey": r.Charges["per_key"].String(), "PerOrder": r.Charges["per_order"].String(),

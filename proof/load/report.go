@@ -40,6 +40,7 @@ type report struct {
 	Charges     map[string]tally `json:"charges"` // "per_key", "per_order"
 
 	Thresholds []threshold `json:"thresholds"`
+	Growth     []growth    `json:"growth,omitempty"` // of a soak
 	Invariants struct {
 		Asked      int      `json:"asked"` // 0: no DATABASE_URL
 		Violations []string `json:"violations"`
@@ -323,6 +324,9 @@ func (r *report) print(w io.Writer) {
 	} else {
 		_, _ = fmt.Fprintln(w, "invariants  not checked: DATABASE_URL is not set")
 	}
+	for _, g := range r.Growth {
+		_, _ = fmt.Fprintf(w, "growth      %s\n", g)
+	}
 	for _, line := range r.complaints() {
 		_, _ = fmt.Fprintln(w, "  "+line)
 	}
@@ -338,6 +342,11 @@ func (r *report) complaints() (list []string) {
 	for _, t := range r.Thresholds {
 		if !t.OK {
 			list = append(list, fmt.Sprintf("BROKEN: %s: %s", t.Metric, t.Expression))
+		}
+	}
+	for _, g := range r.Growth {
+		if !g.OK {
+			list = append(list, fmt.Sprintf("GROWS: %s", g))
 		}
 	}
 	return append(append(list, r.Said...), r.Invariants.Violations...)

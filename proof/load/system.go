@@ -41,7 +41,8 @@ const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives
 type system struct {
 	*process.Stage // its log is that of our own processes
 
-	apiURL    string // several are separated by commas
+	apis      []*process.API // of our own
+	apiURL    string         // several are separated by commas
 	simulator string
 	apiKey    string
 	pool      *postgres.Pool // nil: no DATABASE_URL
@@ -79,6 +80,10 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 	if err := s.makeTenant(ctx, o.run); err != nil {
 		return nil, err
 	}
+	keeps := 72 * time.Hour // the default
+	if length := o.watched(); length > 0 {
+		keeps = retention(length)
+	}
 	var urls []string
 	for i := range processes {
 		// Nothing of our own environment reaches them: a real Stripe key that
@@ -89,13 +94,13 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 				"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
 				"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 				"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "STRIPE_RPS=0",
-				"RATE_LIMIT_RPS=0",
+				"RATE_LIMIT_RPS=0", "IDEMPOTENCY_RETENTION=" + keeps.String(),
 			}}}
 		s.Later(p.Stop)
 		if err := p.Start(ctx); err != nil {
 			return nil, err
 		}
-		urls = append(urls, p.URL)
+		s.apis, urls = append(s.apis, p), append(urls, p.URL)
 	}
 	s.apiURL = strings.Join(urls, ",")
 	if err := post(ctx, s.simulator+"/webhook-endpoints",
