@@ -27,12 +27,16 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 
 	r.exec("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 	r.exec("SELECT pg_reload_conf()")
-	require.Eventually(t, func() bool {
-		_, err := r.store.Lookup(t.Context(), request("k"))
-		return err != nil
-	}, time.Minute, 10*time.Millisecond)
+	awaited := func(in *postgres.Pool) {
+		require.Eventually(t, func() bool {
+			var names string
+			err := in.Raw().QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&names)
+			return err == nil && names == "nobody"
+		}, time.Minute, 10*time.Millisecond)
+	}
+	awaited(pool)
 	found, err := r.store.Lookup(t.Context(), request("k"))
-	require.ErrorIs(t, err, postgres.ErrStandbyAway)
+	require.ErrorIs(t, err, postgres.ErrStandbyAway, "what a failover may lose is not given")
 	require.True(t, postgres.Unavailable(err))
 	require.Zero(t, found)
 	require.Equal(t, idempotency.InFlight, r.state("held").State)
@@ -68,10 +72,6 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(again.Close)
 	r.store = idempotency.NewStore(again, idempotency.Options{Lease: time.Minute})
-	require.Eventually(t, func() bool {
-		var names string
-		err := again.Raw().QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&names)
-		return err == nil && names == "nobody"
-	}, time.Minute, 10*time.Millisecond)
+	awaited(again)
 	require.Equal(t, idempotency.Replay, r.state("k").State)
 }

@@ -37,7 +37,7 @@ func TestDuplicateWaitsForTheStandby(t *testing.T) {
 
 	standbys("nobody")
 	_, err = intake.Receive(t.Context(), event)
-	require.ErrorIs(t, err, postgres.ErrStandbyAway)
+	require.ErrorIs(t, err, postgres.ErrStandbyAway, "what a failover may lose is not acknowledged")
 	require.True(t, postgres.Unavailable(err))
 
 	standbys("")

@@ -124,7 +124,7 @@ func TestLocalCommitIsInDoubt(t *testing.T) {
 		for _, end := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
 			id := fmt.Sprintf("ten_%s_%s", name, end)
 			err := a.whileWaiting(end, func(ctx context.Context) error { return write(ctx, id) })
-			require.ErrorIs(t, err, postgres.ErrInDoubt, id)
+			require.ErrorIs(t, err, postgres.ErrInDoubt, "%s: a failover may lose it", id)
 			require.Eventually(t, func() bool { // The warning comes first.
 				var there bool
 				err := a.operator.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM tenants WHERE id = $1)`, id).Scan(&there)

@@ -43,7 +43,7 @@ func TestTable(t *testing.T) {
 			require.NoError(t, err, m.ID)
 		}
 	}
-	require.Len(t, All, 27)
+	require.Len(t, All, 30)
 }
 
 func TestPage(t *testing.T) {

@@ -8,6 +8,7 @@ const (
 	refundsTable  = "db/migrations/00006_refunds.sql"
 	keyStatements = "db/idempotency_keys.sql.go"
 	phases        = "db/payments.sql.go"
+	standby       = "internal/postgres/standby.go"
 	batched       = "internal/postgres/batched.go"
 	calls         = "internal/calls/calls.go"
 	pay           = "internal/payments/payment.go"
@@ -298,5 +299,25 @@ var All = []Mutant{
 				"{\n\t\t\t\tdone(row.Ordinal, rows[len(rows)-1])"}},
 		Test: Test{"internal/postgres", "payments_in_batches_test.go", "TestBatchInDoubt/PaymentBegin/After",
 			"each got its own true result"},
+	},
+	{
+		ID:     "M28",
+		Guard:  "a COMMIT whose wait for the standby was canceled is in doubt: it is a success, as the server says",
+		Breaks: "I2, I14, after a failover",
+		Edits:  []Edit{{standby, "if field == \"R\"+localCommitRoutine {\n\t\t\treturn true", "if field == \"R\"+localCommitRoutine {\n\t\t\treturn false"}},
+		Test:   Test{"internal/postgres", "standby_test.go", "TestLocalCommitIsInDoubt", "a failover may lose it"},
+	},
+	{
+		ID: "M29", Guard: "a replay waits until the standby has it: it is given at once", Breaks: "I2, I3, after a failover",
+		Edits: []Edit{{"internal/idempotency/store.go", "if row.Standby { // The answer", "if false { // The answer"}},
+		Test: Test{"internal/idempotency", "standby_test.go", "TestReplayWaitsForTheStandby",
+			"what a failover may lose is not given"},
+	},
+	{
+		ID: "M30", Guard: "a duplicate event is acknowledged once the standby has the first: it is at once",
+		Breaks: "I15, after a failover",
+		Edits:  []Edit{{"internal/inbox/intake.go", "return false, i.pool.AwaitStandby(ctx, e.Consumer)", "return false, nil"}},
+		Test: Test{"internal/inbox", "standby_test.go", "TestDuplicateWaitsForTheStandby",
+			"what a failover may lose is not acknowledged"},
 	},
 }
