@@ -153,7 +153,7 @@ func (r *report) grown(looks []look, length time.Duration) error {
 	}
 	of("responses stored", storedMay, func(l look) float64 { return l.stored })
 	of("bytes a payment in "+tablesGrow, bloatMay, func(l look) float64 { return l.bloat })
-	slower := growth{Name: "p95 of writes, ms", May: slowerMay}
+	slower := growth{Name: "p95 of writes, ms", May: slowerMay, line: plot.Series{Name: "p95 of writes, ms"}}
 	for _, s := range r.seconds {
 		if len(s.durations) > 0 {
 			slower.line.X = append(slower.line.X, s.at)
