@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"example.com/payonce/proof/internal/plot"
@@ -13,6 +17,7 @@ import (
 const (
 	addedGateway = 300 * time.Millisecond // of each of the two calls of a payment
 	addedAlone   = "one client alone, a gateway that answers at once"
+	addedDisk    = "the disk alone: a write of 8 KB and its sync, 100 a second"
 	addedMost    = "as many as go, 256 at once, a gateway that answers at once"
 )
 
@@ -31,7 +36,7 @@ func (b *bench) addedGroup() group {
 		says: func() string {
 			return fmt.Sprintf("Payments arrive at random, so many a second, whether or not earlier ones are done, and the "+
 				"gateway takes %d ms for each of its two calls. Added is the response's time without the gateway's, from the "+
-				"moment in which the request was due. p99.9 is of all rounds together, %d payments or more.",
+				"moment in which the request was due. p99.9 is of all rounds together, %d payments or more. A payment waits three times for the disk, whose own times are in the table.",
 				addedGateway.Milliseconds(), addedLeast)
 		},
 		prepare: func(ctx context.Context) (err error) {
@@ -55,6 +60,7 @@ func (b *bench) addedGroup() group {
 			run: func(ctx context.Context) (sample, error) { return slow.as(addedClients(rate)).added(ctx, rate) }})
 	}
 	g.list = append(g.list,
+		&measurement{name: addedDisk, unit: "syncs/s", timed: true, late: true, run: b.syncs},
 		&measurement{name: addedAlone, unit: "payments/s", timed: true,
 			run: func(ctx context.Context) (sample, error) { return quick.as(1).pays(ctx) }},
 		&measurement{name: addedMost, unit: "payments a second per core",
@@ -104,6 +110,42 @@ func (b *bench) added(ctx context.Context, rate float64) (sample, error) {
 		err = fmt.Errorf("a payment took less than the calls of its gateway: %s", got.p50)
 	}
 	return got, err
+}
+
+// syncs writes to the disk that the database's log is on, if the folder for temporary files is on that, too.
+func (b *bench) syncs(ctx context.Context) (got sample, err error) {
+	const page, pages = 8 << 10, 2048
+	f, err := os.Create(filepath.Join(b.dir, "syncs"))
+	if err != nil {
+		return got, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	if _, err := f.Write(make([]byte, page*pages)); err != nil {
+		return got, err
+	}
+	if err := f.Sync(); err != nil {
+		return got, err
+	}
+	length := max(b.length(), time.Duration(addedLeast/float64(b.s.rounds)/100*float64(time.Second)))
+	began := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for n := int64(0); time.Since(began) < length && ctx.Err() == nil; n++ {
+		at := time.Now()
+		if _, err := f.WriteAt(make([]byte, page), n%pages*page); err != nil {
+			return got, err
+		}
+		if err := f.Sync(); err != nil {
+			return got, err
+		}
+		got.times = append(got.times, time.Since(at))
+		<-tick.C
+	}
+	d := driven{n: len(got.times), times: got.times}
+	slices.Sort(d.times)
+	got.n, got.p50, got.p99, got.wal = d.n, d.percentile(50), d.percentile(99), -1
+	got.rate = float64(d.n) / time.Since(began).Seconds()
+	return got, ctx.Err()
 }
 
 // pays is fresh payments in a closed loop, without a look at what they leave.

@@ -76,8 +76,8 @@ func drive(ctx context.Context, l load, next func(conn, i int) ([]byte, bool)) (
 		}
 	}
 	length := l.length
-	if l.arrivals != nil {
-		length += openLoopEnds
+	if n := len(l.arrivals); n > 0 {
+		length = l.arrivals[n-1] + openLoopEnds
 	}
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()

@@ -2,7 +2,7 @@
 // against pgbench running exactly the same statements on the same server, and
 // against the ways to charge once that are usually taught.
 //
-//	go run -C proof ./bench                            requests, webhooks, relay, memory: a quarter of an hour
+//	go run -C proof ./bench                            requests, webhooks, relay, memory, more processors: half an hour
 //	go run -C proof ./bench -only 'requests|webhooks'  some of it
 //	go run -C proof ./bench -only 'stored keys' -stored 10000000  against the same with so many keys stored
 //	go run -C proof ./bench -only 'another commit' -against v1.2.0  payments against the service of another commit

@@ -21,6 +21,7 @@ type costs struct {
 	execute time.Duration // of PostgreSQL, a statement
 	row     time.Duration // of PostgreSQL, a row of a statement
 	flush   time.Duration // of the log, which is written for all that wait at once
+	bytes   float64       // of the log, a payment
 }
 
 // statements of a payment, in their order: those of true commit, and wait for the log (ADR 40). A gateway that answers
@@ -35,32 +36,35 @@ const (
 )
 
 const (
-	simulatedWarmUp = time.Second / 2
+	nearlyAll       = 0.9 // of its time
+	simulatedWarmUp = time.Second
 	simulatedLength = 2 * time.Second
 )
 
 // simulated is what a simulation came to.
 type simulated struct {
 	rate                    float64 // payments a second
+	bytes                   float64 // of the log, a second
 	rows                    float64 // a statement
 	processors, lanes, logs float64 // how much of their time they were busy
 }
 
-// limit is what is busiest.
+// limit is what more of would bring more. It is never the log, however busy: a flush is for all that wait. A lane is also
+// busy while it waits for a processor or for the log.
 func (s simulated) limit() string {
-	switch max(s.processors, s.lanes, s.logs) {
-	case s.processors:
+	switch {
+	case s.processors > nearlyAll:
 		return "the processors"
-	case s.lanes:
+	case s.lanes > nearlyAll:
 		return "the lanes"
 	default:
-		return "the log"
+		return "the clients"
 	}
 }
 
 func (s simulated) String() string {
-	return fmt.Sprintf("%.0f rows a statement; busy: processors %.0f %%, lanes %.0f %%, log %.0f %%; the limit: %s", s.rows,
-		100*s.processors, 100*s.lanes, 100*s.logs, s.limit())
+	return fmt.Sprintf("%.0f rows a statement, %.0f MB of WAL a second; busy: processors %.0f %%, lanes %.0f %%, log %.0f %%; the "+
+		"limit: %s", s.rows, s.bytes/1e6, 100*s.processors, 100*s.lanes, 100*s.logs, s.limit())
 }
 
 // simulate counts payments in simulated time: each waits its turn for a processor, for a lane and for the log, and
@@ -85,8 +89,10 @@ func simulate(m machine, c costs) simulated {
 		next.then()
 	}
 	took := float64(s.now - began.now)
+	rate := float64(s.paid-began.paid) / (took / float64(time.Second))
 	return simulated{
-		rate:       float64(s.paid-began.paid) / (took / float64(time.Second)),
+		rate:       rate,
+		bytes:      rate * c.bytes,
 		rows:       float64(s.rows-began.rows) / float64(max(1, s.batches-began.batches)),
 		processors: float64(s.computed-began.computed) / took / float64(m.processors),
 		lanes:      float64(s.sent-began.sent) / took / float64(m.processes*simulatedLanes),

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSimulate compares the simulation with what can be computed by hand: each of the three is the limit once.
+// TestSimulate compares the simulation with what can be computed by hand: each of what is waited for is busiest once.
 func TestSimulate(t *testing.T) {
 	t.Parallel()
 	t.Run("OneClient", func(t *testing.T) {
@@ -18,6 +18,7 @@ func TestSimulate(t *testing.T) {
 		})
 		require.InEpsilon(t, 1e6/(10+60+5*(5+20+5)+3*100), got.rate, 0.001, "one thing after the other")
 		require.InEpsilon(t, 1, got.rows, 1e-9)
+		require.Equal(t, "the clients", got.limit())
 	})
 	t.Run("Processors", func(t *testing.T) {
 		t.Parallel()
@@ -43,8 +44,8 @@ func TestSimulate(t *testing.T) {
 		c := costs{request: 6 * time.Microsecond, send: time.Microsecond, execute: time.Microsecond, row: time.Nanosecond,
 			flush: 10 * time.Millisecond}
 		got := simulate(machine{processors: 64, processes: 8, clients: 1024}, c)
-		require.Equal(t, "the log", got.limit())
 		require.Greater(t, got.logs, 0.95)
+		require.Equal(t, "the lanes", got.limit(), "which wait for the log")
 		require.Greater(t, got.rate, 100.0*64, "a flush is for all that wait")
 	})
 }
