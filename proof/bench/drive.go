@@ -59,6 +59,14 @@ func arrivals(perSecond float64, length time.Duration) (due []time.Duration) {
 // openLoopEnds is how long after the last arrival an open loop may still wait for responses.
 const openLoopEnds = 20 * time.Second
 
+// limit is how long a load is driven at most.
+func (l load) limit() time.Duration {
+	if n := len(l.arrivals); n > 0 {
+		return l.arrivals[n-1] + openLoopEnds
+	}
+	return l.length
+}
+
 // drive sends requests over so many connections, one at a time on each, and demands one status of every response.
 func drive(ctx context.Context, l load, next func(conn, i int) ([]byte, bool)) (got driven, err error) {
 	conns := make([]net.Conn, l.connections)
@@ -75,11 +83,7 @@ func drive(ctx context.Context, l load, next func(conn, i int) ([]byte, bool)) (
 			return got, err
 		}
 	}
-	length := l.length
-	if n := len(l.arrivals); n > 0 {
-		length = l.arrivals[n-1] + openLoopEnds
-	}
-	ctx, cancel := context.WithTimeout(ctx, length)
+	ctx, cancel := context.WithTimeout(ctx, l.limit())
 	defer cancel()
 	var (
 		all   sync.WaitGroup

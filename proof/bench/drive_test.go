@@ -50,6 +50,13 @@ func TestOpenLoop(t *testing.T) {
 	require.ErrorContains(t, err, "status 200, expected 201")
 }
 
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, time.Second, load{length: time.Second}.limit())
+	require.Equal(t, time.Minute+openLoopEnds, load{arrivals: []time.Duration{time.Second, time.Minute}}.limit(),
+		"an open loop that is longer than its end is driven to its end")
+}
+
 // TestFollowed: an order is passed on when its payment had its response.
 func TestFollowed(t *testing.T) {
 	t.Parallel()

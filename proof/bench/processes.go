@@ -11,8 +11,8 @@ func (b *bench) processesGroup() group {
 		name:    inProcesses,
 		clients: true,
 		says: func() string {
-			return "256 clients, spread over the processes. The connections are those of a process's pool; beside them each has " +
-				"four for its batches, which payments use. The processors are the same two for all."
+			return "256 clients, spread over the processes. The connections are those of a process's pool; a quarter of " +
+				"them, at most four, are for batches, which payments use. The processors are the same two for all."
 		},
 	}
 	one := fmt.Sprintf("1 process, %d connections", b.s.clients)

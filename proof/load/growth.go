@@ -4,15 +4,12 @@ import (
 	"context"
 	"fmt"
 	"html/template"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"example.com/payonce/proof/internal/plot"
-	"example.com/payonce/testkit/process"
 )
 
 // growing is the scenario in which what grows is watched. It needs a system of our own: the memory is that of its
@@ -22,13 +19,15 @@ const growing = "soak"
 const (
 	watchedFrom   = 5 * time.Minute // a shorter run says nothing of growth
 	watchedTimes  = 240             // in a run
-	retentions    = 8               // in a run
+	retentions    = 8               // likewise: what the first eighth stores is dropped before the second quarter
 	shortestKeeps = 20 * time.Second
 
-	memoryMay  = 1.25 // of the second quarter, in the last; a heap has its own rhythm
-	storedMay  = 1.25
-	bloatMay   = 1.10
-	slowerMay  = 1.50 // p95 of a minute's writes
+	// How many times the second quarter's median the last one's may be.
+	memoryMay = 1.25 // a heap is now nearer to its next collection, now farther
+	storedMay = 1.25
+	bloatMay  = 1.10
+	slowerMay = 1.50 // p95 of the writes of a short while, which one stall of the disk moves
+
 	tablesGrow = "idempotency_keys, payments, outbox_events, inbox_events"
 )
 
@@ -105,11 +104,11 @@ func (s *system) watch(ctx context.Context, length time.Duration) (stop func() (
 
 func (s *system) look(ctx context.Context) (l look, err error) {
 	for _, p := range s.apis {
-		megabytes, err := resident(p)
+		bytes, err := p.Sample(ctx, "process_resident_memory_bytes")
 		if err != nil {
-			return l, err
+			return l, fmt.Errorf("the memory of %s: %w", p.Name, err)
 		}
-		l.memory = append(l.memory, megabytes)
+		l.memory = append(l.memory, bytes/1e6)
 	}
 	err = s.pool.Raw().QueryRow(ctx, `
 		SELECT (SELECT count(*) FROM idempotency_keys WHERE answer_body IS NOT NULL),
@@ -119,21 +118,6 @@ func (s *system) look(ctx context.Context) (l look, err error) {
 		err = fmt.Errorf("look at what grows: %w", err)
 	}
 	return l, err
-}
-
-// resident is a process's memory in megabytes, from /proc.
-func resident(p *process.API) (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
-	if err != nil {
-		return 0, fmt.Errorf("the memory of %s: %w", p.Name, err)
-	}
-	_, line, _ := strings.Cut(string(status), "VmRSS:")
-	number, _, _ := strings.Cut(strings.TrimSpace(line), " ")
-	kilobytes, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return 0, fmt.Errorf("the memory of %s: %w", p.Name, err)
-	}
-	return kilobytes / 1024, nil
 }
 
 // grown compares the quarters of a run, and says in the report what has grown.
