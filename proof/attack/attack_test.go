@@ -101,6 +101,10 @@ func TestRun(t *testing.T) {
 	require.NotContains(t, said(0, "-list", "-only", "tenancy"), "forged webhooks")
 	require.Contains(t, said(exitNotTried, "-only", "no such attack"), "no attack has such a name")
 	require.Contains(t, said(exitNotTried, "-only", "("), "missing closing )")
+	require.NotContains(t, said(0, "-list", "-skip", "^flood of"), "flood of")
+	require.Contains(t, said(0, "-list", "-skip", "^flood of"), "forged webhooks")
+	require.Contains(t, said(exitNotTried, "-skip", "("), "missing closing )")
+	require.Contains(t, said(exitNotTried, "-skip", "flood", "-write", "docs"), "-write is for all attacks")
 	require.Contains(t, said(exitNotTried, "-fast"), "not defined")
 	require.Contains(t, said(0, "-list", "-long"), "forged webhooks")
 }

@@ -4,6 +4,7 @@
 //	go run -C proof ./attack                    all of them: five minutes
 //	go run -C proof ./attack -long              all of them, with more of everything, as by night
 //	go run -C proof ./attack -only 'webhooks'   those whose names match
+//	go run -C proof ./attack -skip '^flood'     without those whose names match
 //	go run -C proof ./attack -list              their names
 //	go run -C proof ./attack -write docs        put the table, its date and its commit into docs/security.md
 //
@@ -48,6 +49,7 @@ func main() {
 
 type options struct {
 	only  string
+	skip  string
 	long  bool
 	list  bool
 	write string
@@ -59,6 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("attack", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.only, "only", "", "attacks whose names match this `regexp`")
+	flags.StringVar(&o.skip, "skip", "", "not the attacks whose names match this `regexp`")
 	flags.BoolVar(&o.long, "long", false, "with more of everything, as by night")
 	flags.BoolVar(&o.list, "list", false, "print the names and attack nothing")
 	flags.StringVar(&o.write, "write", "",
@@ -67,20 +70,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
-	if o.only != "" && o.write != "" {
-		_, _ = fmt.Fprintln(stderr, "attack: -write is for all attacks: the table would lack those that -only leaves out")
+	if o.only+o.skip != "" && o.write != "" {
+		_, _ = fmt.Fprintln(stderr, "attack: -write is for all attacks: the table would lack those that -only and -skip leave out")
 		return exitNotTried
 	}
-	only, wrong := regexp.Compile(o.only)
+	chosen, wrong := choose(o.only, o.skip)
 	if err = errors.Join(err, wrong); err != nil {
 		_, _ = fmt.Fprintln(stderr, "attack:", err)
 		return exitNotTried
-	}
-	var chosen []attack
-	for _, a := range attacks {
-		if only.MatchString(a.name) {
-			chosen = append(chosen, a)
-		}
 	}
 	if o.list {
 		for _, a := range chosen {
@@ -104,6 +101,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitNotTried
 	}
 	return verdict(results)
+}
+
+// choose lists the attacks whose names match only, and do not match skip unless that is empty.
+func choose(only, skip string) (chosen []attack, err error) {
+	matches, err := regexp.Compile(only)
+	if err != nil {
+		return nil, err
+	}
+	skipped, err := regexp.Compile(skip)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range attacks {
+		if matches.MatchString(a.name) && (skip == "" || !skipped.MatchString(a.name)) {
+			chosen = append(chosen, a)
+		}
+	}
+	return chosen, nil
 }
 
 // attackAll tries each, and prints what came of it.
@@ -130,7 +145,7 @@ func attackAll(ctx context.Context, chosen []attack, long bool, stdout io.Writer
 		_, _ = fmt.Fprintf(stdout, "%-7s %-28s %5.1fs  %s\n", how, a.name, time.Since(from).Seconds(), text)
 	}
 	code := verdict(results)
-	_, _ = fmt.Fprintf(stdout, "%d attacks in %.0fs, exit %d\n", len(results), time.Since(began).Seconds(), code)
+	_, _ = fmt.Fprintf(stdout, "%d of %d attacks in %.0fs, exit %d\n", len(results), len(attacks), time.Since(began).Seconds(), code)
 	if code != 0 {
 		_, _ = fmt.Fprintf(stdout, "the service logged to %s\n", s.Log.Name)
 	}
