@@ -26,16 +26,6 @@ moved_to=$(sql "$SOURCE" -c "SELECT coalesce(moved_to, '') FROM tenants WHERE id
 [ -n "$moved_to" ] || fail "in SOURCE no tenant $tenant is marked as moved; see docs/cells.md"
 [ "$(sql "$TARGET" -c "SELECT name FROM cell")" = "$moved_to" ] || fail "TARGET is not the cell $moved_to, to which the tenant moves"
 
-# Nothing of it is unfinished: two cells would finish it.
-unfinished=$(sql "$SOURCE" -c "
-  SELECT 'key ' || key FROM idempotency_keys WHERE tenant_id = '$tenant' AND finished_at IS NULL
-  UNION ALL SELECT 'event ' || aggregate_id || ' ' || version FROM outbox_events WHERE tenant_id = '$tenant' AND published_at IS NULL
-  UNION ALL SELECT 'received event ' || event_id FROM inbox_events WHERE tenant_id = '$tenant' AND status <> 'done'
-  UNION ALL SELECT 'delivery ' || id FROM webhook_deliveries WHERE tenant_id = '$tenant' AND status = 'pending' -- part: webhooks
-  UNION ALL SELECT 'refund owed of ' || payment_id FROM refunds_owed WHERE tenant_id = '$tenant' AND ended_at IS NULL")
-[ -z "$unfinished" ] || fail "unfinished in SOURCE, so nothing was copied:
-$unfinished"
-
 # Every table with a tenant, from the catalogue, so that none is forgotten; and its columns by name, because their order may
 # differ, without those that PostgreSQL computes. API keys stay: they name the other cell.
 tables=$(sql "$SOURCE" -F ' ' -c "
@@ -45,7 +35,18 @@ tables=$(sql "$SOURCE" -F ' ' -c "
   JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
   WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname <> 'api_keys'
   GROUP BY 1, 2 ORDER BY c.relname <> 'tenants', 1")
-echo "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;" > "$dir/read"
+
+# What is unfinished in that snapshot: two cells would finish it.
+cat > "$dir/read" << EOF
+BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;
+\\o '$dir/unfinished'
+SELECT 'key ' || key FROM idempotency_keys WHERE tenant_id = '$tenant' AND finished_at IS NULL
+UNION ALL SELECT 'event ' || aggregate_id || ' ' || version FROM outbox_events WHERE tenant_id = '$tenant' AND published_at IS NULL
+UNION ALL SELECT 'received event ' || event_id FROM inbox_events WHERE tenant_id = '$tenant' AND status <> 'done'
+UNION ALL SELECT 'delivery ' || id FROM webhook_deliveries WHERE tenant_id = '$tenant' AND status = 'pending' -- part: webhooks
+UNION ALL SELECT 'refund owed of ' || payment_id FROM refunds_owed WHERE tenant_id = '$tenant' AND ended_at IS NULL;
+\\o
+EOF
 echo "BEGIN; SET LOCAL session_replication_role = replica;" > "$dir/write"
 echo "$tables" | while read -r table key columns; do
   printf '%s\n' "\\copy (SELECT $columns FROM $table WHERE $key = '$tenant') TO '$dir/$table.rows'" >> "$dir/read"
@@ -53,6 +54,8 @@ echo "$tables" | while read -r table key columns; do
 done
 echo "COMMIT;" | tee -a "$dir/read" >> "$dir/write"
 sql "$SOURCE" -f "$dir/read"
+[ ! -s "$dir/unfinished" ] || fail "unfinished in SOURCE, so nothing was copied:
+$(cat "$dir/unfinished")"
 sql "$TARGET" -f "$dir/write"
 
 # What was read, a row a line, is what is there. SOURCE itself may have gone on: its consumers and reapers still run.

@@ -131,6 +131,9 @@ func (s *Service) record(ctx context.Context, q *db.Queries, r reading) error {
 // is decides. Without an id: the dispute is not of a payment of ours.
 func (s *Service) paymentOf(ctx context.Context, q *db.Queries, r reading) (db.Payment, error) {
 	if r.before.Version > 0 {
+		if ours, err := q.TenantExists(ctx, r.before.TenantID); !ours {
+			return db.Payment{}, err // It was moved to another cell.
+		}
 		return lock(ctx, q, r.before.TenantID, r.before.OrderID, r.before.PaymentID)
 	}
 	intent := r.intent

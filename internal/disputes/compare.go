@@ -231,7 +231,8 @@ func subject(row db.DisputesToCompareRow) string {
 	return row.TenantID + " " + row.StripeDisputeID + " " + row.ID + " " + row.PaymentID
 }
 
-// compareOne is nil if a dispute of Stripe's is recorded as it is, or is not ours.
+// compareOne is nil if a dispute of Stripe's is recorded as it is, or is not ours: of a tenant that was moved to another
+// cell, for one.
 func (s *Service) compareOne(ctx context.Context, d stripe.Dispute) (*postgres.Violation, error) {
 	row, err := s.pool.DisputeOfStripeID(ctx, d.ID)
 	if errors.Is(err, postgres.ErrNoRows) {
@@ -239,6 +240,9 @@ func (s *Service) compareOne(ctx context.Context, d stripe.Dispute) (*postgres.V
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for dispute %s: %w", d.ID, err)
+	}
+	if served, err := s.pool.TenantExists(ctx, row.TenantID); err != nil || !served {
+		return nil, err
 	}
 	movements, err := s.pool.DisputeMovements(ctx, db.DisputeMovementsParams{TenantID: row.TenantID, DisputeID: row.ID})
 	if err != nil {
@@ -284,6 +288,9 @@ func (s *Service) compareMissing(ctx context.Context, d stripe.Dispute) (*postgr
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the intent of dispute %s: %w", d.ID, err)
+	}
+	if served, err := s.pool.TenantExists(ctx, intent.TenantID); err != nil || !served {
+		return nil, err
 	}
 	p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,

@@ -248,3 +248,37 @@ func TestAuditComparesDisputesThatHaveEndedLately(t *testing.T) {
 		require.NotContains(t, found, ids[0])
 	})
 }
+
+// TestDisputeOfATenantThatMoved: it is the other cell's, also one that was recorded before. Neither the loop nor a
+// webhook changes it here, and the audit does not compare it.
+func TestDisputeOfATenantThatMoved(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	mailbox := b.Mailbox()
+	recorded, unseen := b.other().dispute(false), b.other().dispute(false)
+	require.NoError(t, b.api.Disputes.Read(t.Context(), recorded))
+	rows := func() string {
+		return b.Text(`SELECT concat_ws(' ', count(*), sum(version), (SELECT count(*) FROM dispute_movements),
+			(SELECT count(*) FROM outbox_events)) FROM disputes`)
+	}
+	b.Exec(`UPDATE tenants SET disabled_at = now(), moved_to = 'eu2' WHERE id = $1`, b.Tenant.ID)
+	before := rows()
+	b.evidence(recorded, "winning_evidence")
+	for _, id := range []string{recorded, unseen} {
+		require.NoError(t, b.api.Disputes.Read(t.Context(), id))
+	}
+	for _, hook := range mailbox.Take() {
+		require.Equal(t, http.StatusOK, b.api.Receive(hook).Status)
+		b.api.Process()
+	}
+	b.rounds()
+	require.Equal(t, before, rows())
+	found, err := b.api.Disputes.Compare(t.Context(), time.Now().Add(-time.Hour))
+	require.NoError(t, err)
+	require.Empty(t, found)
+
+	b.Exec(`UPDATE tenants SET disabled_at = NULL, moved_to = NULL WHERE id = $1`, b.Tenant.ID) // It has come back.
+	found, err = b.api.Disputes.Compare(t.Context(), time.Now().Add(-time.Hour))
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+}

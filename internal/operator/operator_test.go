@@ -360,6 +360,21 @@ func TestActions(t *testing.T) {
 			"Refused. Retry now "+payment+": a process is working on it right now")
 	})
 
+	t.Run("NothingIsDoneForATenantThatMoved", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, world.AdminToken)
+		paid := d.API.Pay("paid", d.API.Order(), "pm_card_visa")
+		parked, _ := d.ParkedPayment("raw-key")
+		p := d.signedIn(t, "Ada")
+		d.Exec(`UPDATE tenants SET disabled_at = now(), moved_to = 'eu2' WHERE id = $1`, d.Tenant.ID)
+		for _, a := range []page{
+			p.act("try_now", d.Tenant.ID, parked, hash("raw-key")), p.act("refund", d.Tenant.ID, paid.ID(), ""),
+		} {
+			require.Contains(t, a.says(), "the tenant was moved to another cell: act there")
+		}
+		require.Zero(t, d.Count("SELECT count(*) FROM refunds"))
+	})
+
 	t.Run("MarkFailedRequiresAFinalStateAtStripe", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)

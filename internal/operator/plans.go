@@ -48,6 +48,15 @@ type plan struct {
 func (s *Server) plan(ctx context.Context, t target, action string, amount *int64) (plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, stripeWithin)
 	defer cancel()
+	if t.Tenant != "" {
+		served, err := s.o.Pool.TenantExists(ctx, t.Tenant)
+		if err != nil {
+			return plan{}, err
+		}
+		if !served {
+			return plan{}, refusal("the tenant was moved to another cell: act there")
+		}
+	}
 	switch t.Kind {
 	case db.OperatorActionKindTryNow:
 		if t.Of == ofOwed {

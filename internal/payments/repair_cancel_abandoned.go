@@ -51,6 +51,9 @@ type abandonedIntent struct {
 func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bool, err error) {
 	err = s.pool.InTx(ctx, func(q *db.Queries) error {
 		begun = false
+		if served, err := q.TenantExists(ctx, i.TenantID); err != nil || !served {
+			return err
+		}
 		o, err := s.lockedOrder(ctx, q, compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID})
 		if err != nil || o.MayConfirm(i.ID) {
 			return err

@@ -26,7 +26,8 @@ func effectsAt(w *world.World) map[string]int {
 func rowsAboutMoney(w *world.World) string {
 	return w.Text(`SELECT concat_ws(' ', (SELECT count(*) FROM payments), (SELECT count(*) FROM refunds),
 		(SELECT count(*) FROM discrepancies), (SELECT count(*) FROM outbox_events),
-		(SELECT count(*) FROM idempotency_keys), (SELECT count(*) FROM stripe_calls))`)
+		(SELECT count(*) FROM idempotency_keys), (SELECT count(*) FROM stripe_calls),
+		(SELECT sum(version) FROM payments), (SELECT sum(version) FROM orders))`)
 }
 
 // odds are objects at Stripe which a cell whose tenant they are of would adopt, park, cancel or refund: a charge of an
@@ -92,8 +93,20 @@ func TestMovedTenant(t *testing.T) {
 	t.Parallel()
 	b, today := yesterdays(t)
 	mailbox := b.Mailbox()
-	require.Equal(t, http.StatusCreated, b.API.Pay("paid", b.API.Order(), "pm_card_visa").Status)
-	odds(b) // what the other cell has made meanwhile
+	paid := b.API.Pay("paid", b.API.Order(), "pm_card_visa")
+	require.Equal(t, http.StatusCreated, paid.Status)
+	_, used := declined(b)
+	_, abandoned := declined(b) // unless the other cell still uses its intent
+	reserved := b.API.Authorize("reserve", b.API.Order(), "pm_card_visa")
+	require.Equal(t, "authorized", reserved.Get("status"))
+	authorization := b.Text(`SELECT intent_id FROM payments WHERE id = $1`, reserved.ID())
+	// What the other cell has done meanwhile.
+	odds(b)
+	spare := b.OrphanIntent("ord_00000000000000000000gone3", world.Unconfirmed)
+	_, err := b.Stripe.PaymentIntents.Confirm(used, &stripego.PaymentIntentConfirmParams{PaymentMethod: new("pm_card_visa")})
+	require.NoError(t, err)
+	_, err = b.Stripe.PaymentIntents.Capture(authorization, nil)
+	require.NoError(t, err)
 	today()
 	b.Exec(`UPDATE tenants SET disabled_at = now(), moved_to = 'eu2' WHERE id = $1`, b.Tenant.ID)
 	done, rows := effectsAt(b.World), rowsAboutMoney(b.World)
@@ -107,6 +120,20 @@ func TestMovedTenant(t *testing.T) {
 	require.Equal(t, done, effectsAt(b.World))
 	require.Equal(t, rows, rowsAboutMoney(b.World))
 	b.RequireClean()
+
+	// What was read before the tenant was marked is judged again in the transaction.
+	repairs := b.API.Payments.Repairs()
+	for _, id := range []string{used, abandoned, authorization, spare.ID} {
+		intent, err := b.API.Gateway.GetIntent(t.Context(), b.Tenant.ID, id)
+		require.NoError(t, err)
+		_, err = repairs.AdoptPayment(t.Context(), intent)
+		require.NoError(t, err)
+		begun, err := repairs.CancelAbandoned(t.Context(), intent)
+		require.NoError(t, err)
+		require.False(t, begun)
+		require.NoError(t, repairs.AuthorizationEnded(t.Context(), intent))
+		require.Equal(t, rows, rowsAboutMoney(b.World))
+	}
 
 	b.Exec(`UPDATE tenants SET disabled_at = NULL, moved_to = NULL WHERE id = $1`, b.Tenant.ID) // It has come back.
 	b.Reconcile()

@@ -313,8 +313,11 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 	return nil
 }
 
-// readAndVisit reads one object again and compares it.
+// readAndVisit reads one object again and compares it. What a tenant that has moved away has at Stripe is its new cell's.
 func readAndVisit[T any](ctx context.Context, c *walker, s objectKind[T], row localRef) error {
+	if served, err := c.pool.TenantExists(ctx, row.TenantID); err != nil || !served {
+		return err
+	}
 	var object T
 	err := guarded(func() (err error) { object, err = s.read(ctx, row); return err })
 	if c.skip(ctx, err) {

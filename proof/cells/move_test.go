@@ -154,7 +154,7 @@ func TestMoveTenant(t *testing.T) {
 	require.Greater(t, strings.Count(string(here.Get("/v1/events?limit=100").Body), `"order.created"`), 6, "old and new ones")
 
 	// Neither cell does what is the other's, and each is right.
-	before := len(source.Sim.Effects())
+	before, rows := len(source.Sim.Effects()), rowsOf(source, tenant)
 	target.Until("all is finished", func() bool {
 		return target.Count(`SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL`) == 0 &&
 			target.Count(`SELECT count(*) FROM outbox_events WHERE published_at IS NULL`) == 0
@@ -168,6 +168,7 @@ func TestMoveTenant(t *testing.T) {
 		require.NoError(t, err, "%s: %s", cell, out)
 	}
 	require.Len(t, source.Sim.Effects(), before)
+	require.Equal(t, rows, rowsOf(source, tenant), "what the target did is not recorded in the source")
 	require.Equal(t, 7, countEffects(source, stripesim.EffectCharge)-2, "each order of the tenant's once, and two of the other's")
 
 	_, err = script()
@@ -187,6 +188,13 @@ func ofThePage(t *testing.T, begins, tenant string) string {
 	rest, _, _ := strings.Cut(after, "\n")
 	require.Contains(t, rest, "'ten_…'")
 	return strings.ReplaceAll(begins+rest, "ten_…", tenant)
+}
+
+// rowsOf counts what a cell has of a tenant, and the changes of it.
+func rowsOf(w *world.World, tenant string) string {
+	return w.Text(`SELECT concat_ws(' ', (SELECT sum(version) FROM orders WHERE tenant_id = $1),
+		(SELECT sum(version) FROM payments WHERE tenant_id = $1), (SELECT count(*) FROM outbox_events WHERE tenant_id = $1),
+		(SELECT count(*) FROM idempotency_keys WHERE tenant_id = $1))`, tenant)
 }
 
 func idColumn(table string) string {
