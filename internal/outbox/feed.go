@@ -28,7 +28,24 @@ func NewFeed(pool *postgres.Pool, render Render) *Feed { return &Feed{pool: pool
 // List returns up to limit events that follow the event named by after, from
 // the oldest that is still kept if after is empty. Of large ones it returns fewer. What was committed before
 // the call is in the list, whether or not a relay or a broker is there.
+//
+// A failover takes no position away that was returned: whoever continues behind it would miss what takes its place.
+// postgres.ErrStandbyAway: the synchronous standby may not have these events yet.
 func (f *Feed) List(
+	ctx context.Context, tenantID, after string, limit int,
+) (events []Envelope, hasMore bool, err error) {
+	events, hasMore, err = f.list(ctx, tenantID, after, limit)
+	if err == nil && len(events) > 0 {
+		err = f.pool.AwaitStandby(ctx, tenantID)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return events, hasMore, nil
+}
+
+// list is List, of what is committed here.
+func (f *Feed) list(
 	ctx context.Context, tenantID, after string, limit int,
 ) (events []Envelope, hasMore bool, err error) {
 	for {

@@ -77,6 +77,13 @@ func (p *Pool) Migrate(ctx context.Context) (done []Migration, err error) {
 			m.Applied = true
 			done = append(done, m)
 		}
+		// An older version than that of the schema, as after a rollback, would take the rights on what it does not know.
+		var newer bool
+		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM goose_db_version WHERE version_id > $1 AND is_applied)",
+			list[len(list)-1].Version).Scan(&newer)
+		if err != nil || newer {
+			return err
+		}
 		return patiently(ctx, "rights.sql", func() error { return applyRights(ctx, conn) })
 	})
 	if err != nil {
@@ -215,6 +222,11 @@ func readMigrations(files fs.FS) ([]Migration, error) {
 		list = append(list, Migration{Version: version, Name: name, sql: up})
 	}
 	slices.SortFunc(list, func(a, b Migration) int { return int(a.Version - b.Version) })
+	for i := range list[1:] {
+		if list[i].Version == list[i+1].Version { // A database that has one of them would never get the other.
+			return nil, fmt.Errorf("migrations %s and %s have one number", list[i].Name, list[i+1].Name)
+		}
+	}
 	return list, nil
 }
 

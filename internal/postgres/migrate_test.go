@@ -158,6 +158,33 @@ func TestMigrate(t *testing.T) {
 		require.Equal(t, 1, total)
 	})
 
+	t.Run("LeavesTheRightsOfANewerVersion", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		granted := func() (is bool) {
+			_, err := pool.Migrate(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, pool.Raw().QueryRow(t.Context(),
+				`SELECT has_table_privilege('payonce_service', 'of_a_newer_version', 'INSERT')`).Scan(&is))
+			return is
+		}
+		const grant = `GRANT INSERT ON of_a_newer_version TO payonce_service`
+		_, err := pool.Raw().Exec(t.Context(), `CREATE TABLE of_a_newer_version (id text); `+grant)
+		require.NoError(t, err)
+		require.False(t, granted(), "nobody knows it")
+		_, err = pool.Raw().Exec(t.Context(), grant+`; INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)`)
+		require.NoError(t, err)
+		require.True(t, granted())
+	})
+
+	t.Run("RefusesTwoOfOneNumber", func(t *testing.T) {
+		t.Parallel()
+		pool := migrating(t, dbtest.Empty(t), map[string]string{"1_widgets.sql": widgets, "01_more.sql": `CREATE TABLE more (id integer)`})
+		_, err := pool.Migrate(t.Context())
+		require.ErrorContains(t, err, "one number")
+		require.Error(t, pool.CheckSchema(t.Context()))
+	})
+
 	t.Run("TakesOverWhatGooseHasMigrated", func(t *testing.T) {
 		t.Parallel()
 		dsn := dbtest.Empty(t)

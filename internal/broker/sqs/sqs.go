@@ -160,8 +160,9 @@ func (b *queues) Publish(ctx context.Context, events []outbox.Envelope) []error 
 	var mu sync.Mutex // guards errs
 	var all sync.WaitGroup
 	slots := make(chan struct{}, workers)
+	parts := batches(bodies, errs)
 	for _, queue := range b.urls {
-		for _, part := range batches(bodies, errs) {
+		for _, part := range parts {
 			slots <- struct{}{}
 			all.Go(func() {
 				defer func() { <-slots }()
