@@ -10,7 +10,9 @@ ARG NATS_IMAGE=nats:2
 ARG POSTGRES_IMAGE=postgres:17
 # part: proof }
 
-FROM ${GO_IMAGE} AS build
+# Compiled here for wherever it runs: an image for another platform needs no emulation.
+FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
+ARG TARGETOS TARGETARCH
 WORKDIR /src
 # Where modules come from, for builds behind a proxy.
 ARG GOPROXY=https://proxy.golang.org,direct
@@ -24,7 +26,7 @@ COPY internal internal
 # What `api version` prints: the repository is not in the context.
 ARG VERSION=
 ARG COMMIT=
-RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags="-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
     -o /out/ ./cmd/api ./deploy/healthcheck
 
 # The broker with a health check: its own image has the server and nothing else,
@@ -34,12 +36,13 @@ COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
 
 # What stands in for Stripe, alone: docker build --target stripesim . makes it. It needs no module but its own, so nothing
 # is downloaded, and the service's source is not in it. stripesim/README.md is about this image.
-FROM ${GO_IMAGE} AS stripesim-build
+FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS stripesim-build
+ARG TARGETOS TARGETARCH
 WORKDIR /src
 COPY go.mod go.sum ./
 COPY stripesim stripesim
 COPY cmd/stripesim cmd/stripesim
-RUN mkdir /data && CGO_ENABLED=0 GOPROXY=off go build -trimpath -ldflags='-s -w' -o /out/stripesim ./cmd/stripesim
+RUN mkdir /data && CGO_ENABLED=0 GOPROXY=off GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags='-s -w' -o /out/stripesim ./cmd/stripesim
 
 FROM ${STATIC_IMAGE} AS stripesim
 LABEL org.opencontainers.image.title="stripesim" \

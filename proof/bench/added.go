@@ -18,7 +18,7 @@ const (
 	addedGateway = 300 * time.Millisecond // of each of the two calls of a payment
 	addedAlone   = "one client alone, a gateway that answers at once"
 	addedDisk    = "the disk alone: a write of 8 KB and its sync, 100 a second"
-	addedMost    = "as many as go, 256 at once, a gateway that answers at once"
+	addedMost    = "as many as go, 256 at once, a gateway that answers at once, per core"
 )
 
 // addedLeast is how many payments of all rounds p99.9 is of, at least.

@@ -162,7 +162,7 @@ func addedTable(all []result) string {
 	}
 	for _, m := range all[i].Rows {
 		if m.P50 == nil {
-			fmt.Fprintf(&b, "\n%s: %.0f %s.\n", strings.ToUpper(m.Name[:1])+m.Name[1:], median(m.Rates), m.Unit)
+			fmt.Fprintf(&b, "\n%s: %.0f %s.\n", strings.TrimSuffix(strings.ToUpper(m.Name[:1])+m.Name[1:], ", per core"), median(m.Rates), m.Unit)
 		}
 	}
 	return b.String()

@@ -134,6 +134,9 @@ func TestKubernetesRunsTheService(t *testing.T) {
 			at(objects["NetworkPolicy payonce-migrate"], "spec", "podSelector", "matchLabels"))
 		require.Equal(t, at(objects["Service payonce-admin"], "metadata", "labels"),
 			at(objects["ServiceMonitor payonce"], "spec", "selector", "matchLabels"))
+		label, _ := at(objects["ServiceMonitor payonce"], "spec", "jobLabel").(string)
+		labels, _ := at(objects["Service payonce-admin"], "metadata", "labels").(object)
+		require.Equal(t, "payonce", labels[label], "the alerts ask for job=\"payonce\"")
 	})
 }
 

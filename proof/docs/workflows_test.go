@@ -1,6 +1,8 @@
 package docs_test
 
 import (
+	"go/version"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -110,5 +112,38 @@ func TestWorkflows(t *testing.T) {
 	}
 	for _, step := range lists["tagged"] {
 		require.True(t, ran["release.yml"][step], "a tag does not run %s", step)
+	}
+}
+
+// TestGoOfWorkflows: the workflows name one version of Go, that of the images, and each module and tool can be built with
+// it. A go.mod names the oldest that will do, and a tool may need a later one.
+func TestGoOfWorkflows(t *testing.T) {
+	t.Parallel()
+	root, err := inventory.Root()
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	require.NoError(t, err)
+	pinned, err := inventory.Read("docker-compose.pinned.yml")
+	require.NoError(t, err)
+	image := regexp.MustCompile(`GO_IMAGE: golang:([0-9.]+)@`).FindStringSubmatch(pinned)
+	require.NotNil(t, image)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		named := regexp.MustCompile(`go-version: ([0-9.]+)`).FindAllStringSubmatch(string(text), -1)
+		require.Len(t, named, strings.Count(string(text), "uses: actions/setup-go@"), file)
+		for _, m := range named {
+			require.Equal(t, image[1], m[1], file)
+		}
+	}
+	modules, err := filepath.Glob(filepath.Join(root, "tools/*.mod"))
+	require.NoError(t, err)
+	require.NotEmpty(t, modules)
+	for _, file := range append(modules, filepath.Join(root, "go.mod"), filepath.Join(root, "proof/go.mod")) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		needs := regexp.MustCompile(`(?m)^go ([0-9.]+)$`).FindStringSubmatch(string(text))
+		require.NotNil(t, needs, file)
+		require.LessOrEqual(t, version.Compare("go"+needs[1], "go"+image[1]), 0, "%s needs Go %s", file, needs[1])
 	}
 }
