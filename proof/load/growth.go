@@ -23,9 +23,13 @@ const (
 	shortestKeeps = 20 * time.Second
 
 	// How many times the second quarter's median the last one's may be.
-	memoryMay = 1.25 // a heap is now nearer to its next collection, now farther
+	memoryMay = 1.15 // a heap is now nearer to its next collection, now farther
 	storedMay = 1.25
 	bloatMay  = 1.10
+	// Tables that are never vacuumed grow with the payments and not faster, which a ratio does not show. An hour of ten
+	// customers a second ended at 8 900 bytes a payment. In a short run what every table has to begin with is more.
+	bloatMost     = 11_000
+	bloatMostFrom = 30 * time.Minute
 	slowerMay = 1.50 // p95 of the writes of a short while, which one stall of the disk moves
 
 	tablesGrow = "idempotency_keys, payments, outbox_events, inbox_events"
@@ -52,6 +56,7 @@ type growth struct {
 	Second float64 `json:"second_quarter"` // median
 	Last   float64 `json:"last_quarter"`
 	May    float64 `json:"may_be_times"`
+	Most   float64 `json:"at_most,omitempty"` // in the last quarter
 	OK     bool    `json:"ok"`
 
 	line plot.Series
@@ -125,18 +130,22 @@ func (r *report) grown(looks []look, length time.Duration) error {
 	if len(looks) < 8 {
 		return fmt.Errorf("what grows was looked at %d times in %s", len(looks), length)
 	}
-	of := func(name string, may float64, value func(look) float64) {
-		g := growth{Name: name, May: may, line: plot.Series{Name: name}}
+	of := func(name string, may, most float64, value func(look) float64) {
+		g := growth{Name: name, May: may, Most: most, line: plot.Series{Name: name}}
 		for _, l := range looks {
 			g.line.X, g.line.Y = append(g.line.X, l.at), append(g.line.Y, value(l))
 		}
 		r.Growth = append(r.Growth, g)
 	}
 	for i := range looks[0].memory {
-		of(fmt.Sprintf("resident memory of process %d, MB", i+1), memoryMay, func(l look) float64 { return l.memory[i] })
+		of(fmt.Sprintf("resident memory of process %d, MB", i+1), memoryMay, 0, func(l look) float64 { return l.memory[i] })
 	}
-	of("responses stored", storedMay, func(l look) float64 { return l.stored })
-	of("bytes a payment in "+tablesGrow, bloatMay, func(l look) float64 { return l.bloat })
+	of("responses stored", storedMay, 0, func(l look) float64 { return l.stored })
+	most := 0.0
+	if length >= bloatMostFrom {
+		most = bloatMost
+	}
+	of("bytes a payment in "+tablesGrow, bloatMay, most, func(l look) float64 { return l.bloat })
 	slower := growth{Name: "p95 of writes, ms", May: slowerMay, line: plot.Series{Name: "p95 of writes, ms"}}
 	for _, s := range r.seconds {
 		if len(s.durations) > 0 {
@@ -158,7 +167,7 @@ func (r *report) grown(looks []look, length time.Duration) error {
 			return percentile(in, 50)
 		}
 		g.Second, g.Last = quarter(2), quarter(4)
-		g.OK = g.Second > 0 && g.Last > 0 && g.Last <= g.May*g.Second
+		g.OK = g.Second > 0 && g.Last > 0 && g.Last <= g.May*g.Second && (g.Most == 0 || g.Last <= g.Most)
 		r.OK = r.OK && g.OK
 	}
 	return nil
@@ -169,8 +178,12 @@ func (g growth) String() string {
 	if g.Second > 0 {
 		times = g.Last / g.Second
 	}
-	return fmt.Sprintf("%s: %.1f in the second quarter, %.1f in the last: %.2f times, may be %.2f", g.Name, g.Second, g.Last,
-		times, g.May)
+	most := ""
+	if g.Most > 0 {
+		most = fmt.Sprintf(", and %.0f at most", g.Most)
+	}
+	return fmt.Sprintf("%s: %.1f in the second quarter, %.1f in the last: %.2f times, may be %.2f%s", g.Name, g.Second, g.Last,
+		times, g.May, most)
 }
 
 // growthPlots are one for each, because their units differ.

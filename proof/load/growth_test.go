@@ -12,7 +12,7 @@ import (
 // TestGrown: each of what is watched makes the report red by itself when it grows, and nothing does that stays.
 func TestGrown(t *testing.T) {
 	t.Parallel()
-	const length = 10 * time.Minute
+	length := 10 * time.Minute
 	made := func(t *testing.T, grows string) *report {
 		t.Helper()
 		r := &report{OK: true}
@@ -25,7 +25,7 @@ func TestGrown(t *testing.T) {
 				return 1
 			}
 			looks = append(looks, look{at: at, memory: []float64{90, 80 * factor("memory")}, stored: 4000 * factor("stored"),
-				bloat: 5000 * factor("bytes")})
+				bloat: 9000 * factor("bytes")})
 			r.seconds = append(r.seconds, second{at: at, durations: []float64{50 * factor("p95") * factor("p95")}})
 		}
 		require.NoError(t, r.grown(looks, length))
@@ -51,6 +51,17 @@ func TestGrown(t *testing.T) {
 		require.NoError(t, r.page(&page))
 		require.Contains(t, page.String(), `class="no">GROWS`)
 	}
+	many := func(bytes float64) bool {
+		r := &report{OK: true, seconds: []second{{at: 1000, durations: []float64{1}}, {at: 3000, durations: []float64{1}}}}
+		var looks []look
+		for at := 15.0; at < 3600; at += 15 {
+			looks = append(looks, look{at: at, memory: []float64{90}, stored: 4000, bloat: bytes})
+		}
+		require.NoError(t, r.grown(looks, time.Hour))
+		return r.OK
+	}
+	require.True(t, many(9000))
+	require.False(t, many(18000), "twice the bytes a payment, from the beginning: nothing is vacuumed")
 	require.ErrorContains(t, (&report{}).grown(nil, length), "looked at 0 times")
 }
 
