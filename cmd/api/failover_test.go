@@ -174,9 +174,9 @@ func TestLocalCommitIsNoAnswer(t *testing.T) {
 	require.Positive(t, w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'order' AND finished_at IS NOT NULL`),
 		"the order is committed here, and can be read")
 	again := p.Post("/v1/orders", "order", newOrder)
-	require.Equal(t, "idempotency-key-in-flight", again.Code(), "its key is in use, so no 503 may say that nothing was begun: %s", again)
+	require.Contains(t, unknown, again.Status, "%s", again)
 	known := p.Pay("before", paid, "pm_card_visa")
-	require.Equal(t, "idempotency-key-in-flight", known.Code(), "what the standby had before cannot be told from the rest: %s", known)
+	require.Contains(t, unknown, known.Status, "what the standby had before cannot be told from the rest: %s", known)
 	feed := p.Get("/v1/events")
 	require.Equal(t, http.StatusServiceUnavailable, feed.Status, "positions that a failover takes away would hide events: %s", feed)
 	stop()

@@ -144,7 +144,6 @@ func (s *Server) execute(
 		if waited != nil {
 			found = *waited
 		} else if found, err = s.lookup(ctx, r, begun); err != nil {
-			begun = begun || errors.Is(err, postgres.ErrStandbyAway) // It is finished, and a failover may lose that.
 			return idempotency.Answer{}, found.State, truthful(err, begun)
 		}
 		begun = begun || found.State != idempotency.Fresh

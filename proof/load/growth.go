@@ -30,7 +30,7 @@ const (
 	// customers a second ended at 8 900 bytes a payment. In a short run what every table has to begin with is more.
 	bloatMost     = 11_000
 	bloatMostFrom = 30 * time.Minute
-	slowerMay = 1.50 // p95 of the writes of a short while, which one stall of the disk moves
+	slowerMay     = 1.50 // p95 of the writes of a short while, which one stall of the disk moves
 
 	tablesGrow = "idempotency_keys, payments, outbox_events, inbox_events"
 )
