@@ -34,20 +34,6 @@ func NewFeed(pool *postgres.Pool, render Render) *Feed { return &Feed{pool: pool
 func (f *Feed) List(
 	ctx context.Context, tenantID, after string, limit int,
 ) (events []Envelope, hasMore bool, err error) {
-	events, hasMore, err = f.list(ctx, tenantID, after, limit)
-	if err == nil && len(events) > 0 {
-		err = f.pool.AwaitStandby(ctx, tenantID)
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	return events, hasMore, nil
-}
-
-// list is List, of what is committed here.
-func (f *Feed) list(
-	ctx context.Context, tenantID, after string, limit int,
-) (events []Envelope, hasMore bool, err error) {
 	for {
 		// Before the page is read: an event that a relay places in between is on the page. If this were read
 		// afterwards, every event could have a position by then, and still be missing from the page.
@@ -60,11 +46,11 @@ func (f *Feed) list(
 		case err != nil && (!behind || !errors.Is(err, ErrUnknownCursor)):
 			return nil, false, err
 		case ended:
-			return events, true, nil
+			return f.confirmed(ctx, tenantID, events, true)
 		case len(events) > limit:
-			return events[:limit], true, nil
+			return f.confirmed(ctx, tenantID, events[:limit], true)
 		case !behind:
-			return events, false, nil
+			return f.confirmed(ctx, tenantID, events, false)
 		}
 		// The page is not full: place what has been committed meanwhile, and read again.
 		// Whether that was committed, if its response is lost, is read as well.
@@ -72,6 +58,16 @@ func (f *Feed) list(
 			return nil, false, err
 		}
 	}
+}
+
+// confirmed returns a page once the standby has it. Nothing is lost with an empty one.
+func (f *Feed) confirmed(ctx context.Context, tenantID string, events []Envelope, hasMore bool) ([]Envelope, bool, error) {
+	if len(events) > 0 {
+		if err := f.pool.AwaitStandby(ctx, tenantID); err != nil {
+			return nil, false, err
+		}
+	}
+	return events, hasMore, nil
 }
 
 // An event may have 110 KB, so they are read a few at a time, until they are many bytes.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
@@ -120,6 +121,9 @@ func TestMovedTenant(t *testing.T) {
 	require.Equal(t, done, effectsAt(b.World))
 	require.Equal(t, rows, rowsAboutMoney(b.World))
 	b.RequireClean()
+	found, _, err := audited(b, time.Now().Add(-48*time.Hour))
+	require.NoError(t, err)
+	require.Empty(t, found)
 
 	// What was read before the tenant was marked is judged again in the transaction.
 	repairs := b.API.Payments.Repairs()
