@@ -90,7 +90,7 @@ func newRabbitMQ(t testing.TB) *rabbitmq {
 
 func (r *rabbitmq) start(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), process.ReadyWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*process.ReadyWithin) // Erlang starts slowly beside four other packages
 	defer cancel()
 	_, err := r.Start(ctx)
 	require.NoError(t, err)
