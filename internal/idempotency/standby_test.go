@@ -35,7 +35,12 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 		}, time.Minute, 10*time.Millisecond)
 	}
 	awaited(pool)
-	found, err := r.store.Lookup(t.Context(), request("k"))
+	var found idempotency.Found
+	var err error
+	require.Eventually(t, func() bool { // Not every session, and not the checkpointer, has read the setting yet.
+		found, err = r.store.Lookup(t.Context(), request("k"))
+		return err != nil
+	}, time.Minute, 10*time.Millisecond)
 	require.ErrorIs(t, err, postgres.ErrStandbyAway, "what a failover may lose is not given")
 	require.True(t, postgres.Unavailable(err))
 	require.Zero(t, found)

@@ -36,7 +36,10 @@ func TestDuplicateWaitsForTheStandby(t *testing.T) {
 	require.True(t, fresh)
 
 	standbys("nobody")
-	_, err = intake.Receive(t.Context(), event)
+	require.Eventually(t, func() bool { // The checkpointer has not read the setting yet.
+		_, err = intake.Receive(t.Context(), event)
+		return err != nil
+	}, time.Minute, 10*time.Millisecond)
 	require.ErrorIs(t, err, postgres.ErrStandbyAway, "what a failover may lose is not acknowledged")
 	require.True(t, postgres.Unavailable(err))
 

@@ -36,7 +36,11 @@ func TestFeedWaitsForTheStandby(t *testing.T) {
 		}, 10*time.Second, 10*time.Millisecond)
 	}
 	standbys("nobody")
-	events, _, err := feed.List(t.Context(), tenant, "", 2) // which all have a position: nothing is written
+	var events []outbox.Envelope
+	require.Eventually(t, func() bool { // The checkpointer has not read the setting yet.
+		events, _, err = feed.List(t.Context(), tenant, "", 2) // which all have a position: nothing is written
+		return err != nil
+	}, time.Minute, 10*time.Millisecond)
 	require.ErrorIs(t, err, postgres.ErrStandbyAway)
 	require.Empty(t, events)
 	events, _, err = feed.List(t.Context(), tenant, "ord_3-1", 2)

@@ -64,6 +64,7 @@ func (a *awaiting) standbys(names string) {
 		err := a.pool.Raw().QueryRow(a.t.Context(), "SHOW synchronous_standby_names").Scan(&now)
 		return err == nil && now == names
 	}, 10*time.Second, 10*time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // until the checkpointer has read it, by whose word commits wait
 }
 
 // whileWaiting runs a write, and end on the session whose COMMIT waits for the standby: pg_cancel_backend, say.
