@@ -52,7 +52,7 @@ var cardNumbers = attack{
 			form{name: "a query", method: "GET", path: "/v1/orders?limit=" + sentCard, want: bad},
 			form{name: "a name in a query", method: "GET", path: "/v1/orders?" + sentCard + "=1", want: bad},
 			form{name: "an address of stock", method: "PUT", path: "/v1/stock/" + sentCard, body: `{"available":1}`, want: bad})
-		before, err := s.rows(ctx, s.attacker.id)
+		before, err := s.still(ctx, s.attacker.id)
 		if err != nil {
 			return "", err
 		}

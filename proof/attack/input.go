@@ -67,7 +67,7 @@ var malformedBodies = attack{
 			}
 			forms[i].header["Idempotency-Key"] = []string{fmt.Sprint("malformed-", i)}
 		}
-		before, err := s.rows(ctx, s.attacker.id)
+		before, err := s.still(ctx, s.attacker.id)
 		if err == nil {
 			err = allRefused(ctx, s.attacker.client, forms)
 		}

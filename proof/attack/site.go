@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
@@ -269,9 +270,29 @@ func (s *site) rows(ctx context.Context, tenantID string) (digest string, err er
 	return digest, err
 }
 
+// still is rows once they have not changed for a second: what the attack before left behind ends in the meantime.
+func (s *site) still(ctx context.Context, tenantID string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for last := ""; ; {
+		now, err := s.rows(ctx, tenantID)
+		if err != nil {
+			return "", fmt.Errorf("wait until nothing changes: %w", err)
+		}
+		if now == last {
+			return now, nil
+		}
+		last = now
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // untouched runs an attack, and checks that it changed nothing of the victim's.
 func (s *site) untouched(ctx context.Context, attack func() error) error {
-	before, err := s.rows(ctx, s.victim.id)
+	before, err := s.still(ctx, s.victim.id)
 	if err != nil {
 		return err
 	}
