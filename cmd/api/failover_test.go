@@ -177,8 +177,10 @@ func TestLocalCommitIsNoAnswer(t *testing.T) {
 	require.Contains(t, unknown, again.Status, "%s", again)
 	known := p.Pay("before", paid, "pm_card_visa")
 	require.Contains(t, unknown, known.Status, "what the standby had before cannot be told from the rest: %s", known)
+	// part: events {
 	feed := p.Get("/v1/events")
 	require.Equal(t, http.StatusServiceUnavailable, feed.Status, "positions that a failover takes away would hide events: %s", feed)
+	// part: events }
 	stop()
 	require.Positive(t, <-canceled)
 

@@ -43,7 +43,7 @@ var parts = []part{
 		gives: "GET /v1/events: the events of a tenant, for one that cannot receive them from the broker or a webhook",
 		paths: []string{
 			"internal/http/events.go", "internal/http/events_test.go", "internal/outbox/feed.go", "internal/outbox/feed_test.go",
-			"internal/payments/feed_damaged_test.go",
+			"internal/outbox/feed_standby_test.go", "internal/payments/feed_damaged_test.go",
 			"cmd/api/part_events.go",
 			"cmd/api/secrets_test.go",
 		},
