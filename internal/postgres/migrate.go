@@ -80,7 +80,7 @@ func (p *Pool) Migrate(ctx context.Context) (done []Migration, err error) {
 		// An older version than that of the schema, as after a rollback, would take the rights on what it does not know.
 		var newer bool
 		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM goose_db_version WHERE version_id > $1 AND is_applied)",
-			list[len(list)-1].Version).Scan(&newer)
+			pgx.QueryExecModeExec, list[len(list)-1].Version).Scan(&newer)
 		if err != nil || newer {
 			return err
 		}
