@@ -78,9 +78,13 @@ func (p *Pool) Migrate(ctx context.Context) (done []Migration, err error) {
 			done = append(done, m)
 		}
 		// An older version than that of the schema, as after a rollback, would take the rights on what it does not know.
+		known := []int64{0} // goose's first row
+		for _, m := range list {
+			known = append(known, m.Version)
+		}
 		var newer bool
-		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM goose_db_version WHERE version_id > $1 AND is_applied)",
-			pgx.QueryExecModeExec, list[len(list)-1].Version).Scan(&newer)
+		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM goose_db_version WHERE version_id <> ALL ($1) AND is_applied)",
+			pgx.QueryExecModeExec, known).Scan(&newer)
 		if err != nil || newer {
 			return err
 		}

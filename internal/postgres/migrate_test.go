@@ -2,12 +2,14 @@ package postgres_test
 
 import (
 	"context"
+	"io/fs"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
 )
@@ -175,6 +177,31 @@ func TestMigrate(t *testing.T) {
 		_, err = pool.Raw().Exec(t.Context(), grant+`; INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)`)
 		require.NoError(t, err)
 		require.True(t, granted())
+	})
+
+	// Migrations that a team adds are numbered above all of payonce's, so that a newer one has a lower number.
+	t.Run("LeavesTheRightsOfANewerVersionBelowAnAddedMigration", func(t *testing.T) {
+		t.Parallel()
+		files := map[string]string{"10001_tips.sql": `CREATE TABLE tips (id text)`}
+		shipped, err := fs.ReadDir(db.Migrations, "migrations")
+		require.NoError(t, err)
+		for _, file := range shipped {
+			files[file.Name()] = "" // was applied
+		}
+		pool := migrating(t, dbtest.URL(t), files)
+		applied, err := pool.Migrate(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"10001_tips.sql"}, names(applied))
+		_, err = pool.Raw().Exec(t.Context(), `CREATE TABLE of_a_newer_version (id text);
+			GRANT INSERT ON of_a_newer_version TO payonce_service;
+			INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`)
+		require.NoError(t, err)
+		_, err = pool.Migrate(t.Context())
+		require.NoError(t, err)
+		var is bool
+		require.NoError(t, pool.Raw().QueryRow(t.Context(),
+			`SELECT has_table_privilege('payonce_service', 'of_a_newer_version', 'INSERT')`).Scan(&is))
+		require.True(t, is)
 	})
 
 	t.Run("RefusesTwoOfOneNumber", func(t *testing.T) {

@@ -230,11 +230,11 @@ var session = []typed{
 
 	// docs/add-an-operation.md: the skeleton, moved and registered in a copy of the repository.
 	{command: `git mv docs/skeleton/tips internal/tips`, how: (*terminal).inCopy},
-	{command: `git mv internal/tips/00015_tips.sql db/migrations/`, how: (*terminal).inCopy},
-	{command: `sed -i 's#\[db/migrations, docs/skeleton/tips/00015_tips.sql\]#db/migrations#' sqlc.yaml`,
+	{command: `git mv internal/tips/10001_tips.sql db/migrations/`, how: (*terminal).inCopy},
+	{command: `sed -i 's#\[db/migrations, docs/skeleton/tips/10001_tips.sql\]#db/migrations#' sqlc.yaml`,
 		how: (*terminal).inCopy},
 	{command: `sed -i "s#FROM (VALUES#&\n ('tips', 'INSERT, UPDATE'),#" db/rights.sql`, how: (*terminal).inCopy},
-	{command: `sed -i 's#docs/skeleton/tips/00015#db/migrations/00015#; s#docs/skeleton/tips#internal/tips#; ` +
+	{command: `sed -i 's#docs/skeleton/tips/10001#db/migrations/10001#; s#docs/skeleton/tips#internal/tips#; ` +
 		`s#(skeleton/tips#(../internal/tips#' ` +
 		`sqlc.yaml internal/tips/*.go docs/add-an-operation.md`, how: (*terminal).inCopy},
 	{command: `make generate`, how: (*terminal).inCopy},

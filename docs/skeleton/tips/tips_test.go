@@ -38,7 +38,7 @@ type shop struct {
 func open(t *testing.T, o world.LocalOptions) shop {
 	t.Helper()
 	w := world.New(t)
-	if script, err := os.ReadFile("00015_tips.sql"); err == nil { // Once it is in db/migrations, every test has it.
+	if script, err := os.ReadFile("10001_tips.sql"); err == nil { // Once it is in db/migrations, every test has it.
 		up, _, _ := strings.Cut(string(script), "-- +goose Down")
 		w.Exec(up)
 		w.Exec("GRANT SELECT, INSERT, UPDATE ON tips TO payonce_service") // once it is in db/rights.sql, too
