@@ -1713,13 +1713,13 @@ func (q *Queries) PaymentsOfIntents(ctx context.Context, arg PaymentsOfIntentsPa
 	return items, nil
 }
 
-const TenantExists = `-- name: TenantExists :one
+const TenantServedHere = `-- name: TenantServedHere :one
 SELECT EXISTS (SELECT FROM tenants WHERE id = $1 AND moved_to IS NULL)
 `
 
 // Whether the tenant is served here. What Stripe has of any other is not ours to judge.
-func (q *Queries) TenantExists(ctx context.Context, id string) (bool, error) {
-	row := q.db.QueryRow(ctx, TenantExists, id)
+func (q *Queries) TenantServedHere(ctx context.Context, id string) (bool, error) {
+	row := q.db.QueryRow(ctx, TenantServedHere, id)
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err

@@ -840,7 +840,7 @@ SELECT id FROM tenants WHERE id = ANY($1::text[]) AND moved_to IS NULL
 // The reconciler compares pages of Stripe's objects with our rows. Each object names its tenant and order; these
 // queries read what is recorded of those orders at once. The two times of a key are coalesced so that it is read by
 // its primary key: with few unfinished keys a planner would read all of them for each payment.
-// Of these tenants those that are served here, as TenantExists.
+// Of these tenants those that are served here, as TenantServedHere.
 func (q *Queries) ReconcileTenants(ctx context.Context, ids []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, ReconcileTenants, ids)
 	if err != nil {

@@ -71,7 +71,7 @@ func notifyTenant(ctx context.Context, cli cli, args []string) error {
 	_, _ = rand.Read(key) // never fails
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
 	return cli.withDataKey(ctx, func(pool *postgres.Pool) error {
-		if err := mustExist(ctx, pool, tenantID); err != nil {
+		if err := mustBeServed(ctx, pool, tenantID); err != nil {
 			return err
 		}
 		if err := notifier.CheckURL(ctx, url, private); err != nil {

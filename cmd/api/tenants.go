@@ -121,17 +121,17 @@ func withTenant(ctx context.Context, cli cli, args []string, do func(*postgres.P
 		return err
 	}
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
-		if err := mustExist(ctx, pool, args[0]); err != nil {
+		if err := mustBeServed(ctx, pool, args[0]); err != nil {
 			return err
 		}
 		return do(pool, args[0])
 	})
 }
 
-// mustExist fails for a tenant that does not: a typing error must not pass for success.
-func mustExist(ctx context.Context, pool *postgres.Pool, tenantID string) error {
-	exists, err := pool.TenantExists(ctx, tenantID)
-	if err == nil && !exists {
+// mustBeServed fails for a tenant that is not: a typing error must not pass for success.
+func mustBeServed(ctx context.Context, pool *postgres.Pool, tenantID string) error {
+	served, err := pool.TenantServedHere(ctx, tenantID)
+	if err == nil && !served {
 		return unknownTenantError(tenantID)
 	}
 	return err

@@ -431,6 +431,6 @@ WHERE p.later_intent_id = @intent_id
   AND (p.tenant_id, p.order_id) <> (@tenant_id::text, @order_id::text)
 LIMIT 1;
 
--- name: TenantExists :one
+-- name: TenantServedHere :one
 -- Whether the tenant is served here. What Stripe has of any other is not ours to judge.
 SELECT EXISTS (SELECT FROM tenants WHERE id = @id AND moved_to IS NULL);

@@ -3,7 +3,7 @@
 -- its primary key: with few unfinished keys a planner would read all of them for each payment.
 
 -- name: ReconcileTenants :many
--- Of these tenants those that are served here, as TenantExists.
+-- Of these tenants those that are served here, as TenantServedHere.
 SELECT id FROM tenants WHERE id = ANY(@ids::text[]) AND moved_to IS NULL;
 
 -- name: ReconcileOrders :many

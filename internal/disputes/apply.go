@@ -131,7 +131,7 @@ func (s *Service) record(ctx context.Context, q *db.Queries, r reading) error {
 // is decides. Without an id: the dispute is not of a payment of ours.
 func (s *Service) paymentOf(ctx context.Context, q *db.Queries, r reading) (db.Payment, error) {
 	if r.before.Version > 0 {
-		if ours, err := q.TenantExists(ctx, r.before.TenantID); !ours {
+		if ours, err := q.TenantServedHere(ctx, r.before.TenantID); !ours {
 			return db.Payment{}, err // It was moved to another cell.
 		}
 		return lock(ctx, q, r.before.TenantID, r.before.OrderID, r.before.PaymentID)
@@ -140,7 +140,7 @@ func (s *Service) paymentOf(ctx context.Context, q *db.Queries, r reading) (db.P
 	if intent.Status != stripe.IntentSucceeded {
 		return db.Payment{}, nil
 	}
-	if ours, err := q.TenantExists(ctx, intent.TenantID); !ours {
+	if ours, err := q.TenantServedHere(ctx, intent.TenantID); !ours {
 		return db.Payment{}, err // It belongs to another installation on the same account.
 	}
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{

@@ -241,7 +241,7 @@ func (s *Service) compareOne(ctx context.Context, d stripe.Dispute) (*postgres.V
 	if err != nil {
 		return nil, fmt.Errorf("look for dispute %s: %w", d.ID, err)
 	}
-	if served, err := s.pool.TenantExists(ctx, row.TenantID); !served {
+	if served, err := s.pool.TenantServedHere(ctx, row.TenantID); !served {
 		return nil, err
 	}
 	movements, err := s.pool.DisputeMovements(ctx, db.DisputeMovementsParams{TenantID: row.TenantID, DisputeID: row.ID})
@@ -289,7 +289,7 @@ func (s *Service) compareMissing(ctx context.Context, d stripe.Dispute) (*postgr
 	if err != nil {
 		return nil, fmt.Errorf("read the intent of dispute %s: %w", d.ID, err)
 	}
-	if served, err := s.pool.TenantExists(ctx, intent.TenantID); !served {
+	if served, err := s.pool.TenantServedHere(ctx, intent.TenantID); !served {
 		return nil, err
 	}
 	p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{

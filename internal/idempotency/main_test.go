@@ -109,7 +109,7 @@ func (r reaping) write(id string) func(q *db.Queries) error {
 
 func (r reaping) written(id string) bool {
 	r.t.Helper()
-	found, err := r.pool.TenantExists(r.t.Context(), id)
+	found, err := r.pool.TenantServedHere(r.t.Context(), id)
 	require.NoError(r.t, err)
 	return found
 }

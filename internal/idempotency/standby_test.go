@@ -25,16 +25,7 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 	r.claim("held")
 	require.Equal(t, idempotency.Replay, r.state("k").State)
 
-	r.exec("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-	r.exec("SELECT pg_reload_conf()")
-	awaited := func(in *postgres.Pool) {
-		require.Eventually(t, func() bool {
-			var names string
-			err := in.Raw().QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&names)
-			return err == nil && names == "nobody"
-		}, time.Minute, 10*time.Millisecond)
-	}
-	awaited(pool)
+	dbtest.SetStandbys(t, pool, "nobody")
 	var found idempotency.Found
 	var err error
 	for began := time.Now(); err == nil && time.Since(began) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
@@ -67,15 +58,12 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 	require.Error(t, ended)
 
 	// Without the wait (synchronous_commit = local) a replay is given again.
-	r.exec("ALTER SYSTEM SET synchronous_standby_names = ''")
-	r.exec("SELECT pg_reload_conf()")
+	dbtest.SetStandbys(t, pool, "")
 	r.exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = local', current_database()); END $$")
-	r.exec("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-	r.exec("SELECT pg_reload_conf()")
 	again, err := postgres.Open(t.Context(), server.URL, postgres.Options{MaxConn: 4})
 	require.NoError(t, err)
 	t.Cleanup(again.Close)
 	r.store = idempotency.NewStore(again, idempotency.Options{Lease: time.Minute})
-	awaited(again)
+	dbtest.SetStandbys(t, again, "nobody")
 	require.Equal(t, idempotency.Replay, r.state("k").State)
 }

@@ -165,7 +165,7 @@ func TestInDoubt(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, lost.HasFired())
 		require.Equal(t, 2, tried, "the row shows where it began, and not that it has ended")
-		written, err := r.pool.TenantExists(t.Context(), "ten_announced")
+		written, err := r.pool.TenantServedHere(t.Context(), "ten_announced")
 		require.NoError(t, err)
 		require.True(t, written)
 	})

@@ -49,7 +49,7 @@ func (s *Server) plan(ctx context.Context, t target, action string, amount *int6
 	ctx, cancel := context.WithTimeout(ctx, stripeWithin)
 	defer cancel()
 	if t.Tenant != "" {
-		served, err := s.o.Pool.TenantExists(ctx, t.Tenant)
+		served, err := s.o.Pool.TenantServedHere(ctx, t.Tenant)
 		if err != nil {
 			return plan{}, err
 		}

@@ -24,18 +24,7 @@ func TestFeedWaitsForTheStandby(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, first, 2)
 	require.True(t, hasMore)
-	standbys := func(names string) {
-		for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'", "SELECT pg_reload_conf()"} {
-			_, err := pool.Raw().Exec(t.Context(), sql)
-			require.NoError(t, err)
-		}
-		require.Eventually(t, func() bool {
-			var now string
-			err := pool.Raw().QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&now)
-			return err == nil && now == names
-		}, 10*time.Second, 10*time.Millisecond)
-	}
-	standbys("nobody")
+	dbtest.SetStandbys(t, pool, "nobody")
 	var events []outbox.Envelope
 	for began := time.Now(); err == nil && time.Since(began) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
 		// All have a position: nothing is written. The checkpointer has not read the setting at once.
@@ -46,7 +35,7 @@ func TestFeedWaitsForTheStandby(t *testing.T) {
 	events, _, err = feed.List(t.Context(), tenant, "ord_3-1", 2)
 	require.NoError(t, err, "with nothing on the page nothing can be lost")
 	require.Empty(t, events)
-	standbys("")
+	dbtest.SetStandbys(t, pool, "")
 	events, _, err = feed.List(t.Context(), tenant, "", 9)
 	require.NoError(t, err)
 	require.Len(t, events, 3)

@@ -223,7 +223,7 @@ func expediteOrKeep(ctx context.Context, q *db.Queries, p db.Payment, key string
 func (s Repairs) AuthorizationEnded(ctx context.Context, i stripe.Intent) error {
 	ref := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}
 	err := s.pool.InTx(ctx, func(q *db.Queries) error {
-		if served, err := q.TenantExists(ctx, ref.TenantID); !served {
+		if served, err := q.TenantServedHere(ctx, ref.TenantID); !served {
 			return err
 		}
 		p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{

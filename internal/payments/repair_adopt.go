@@ -91,7 +91,7 @@ func adoptionWith(i stripe.Intent, refunds []stripe.Refund) adoption {
 // adoptAs compares the intent again with its order locked, and creates the rows, also of its refunds, in q's
 // transaction.
 func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, a adoption, i stripe.Intent) (string, error) {
-	if served, err := q.TenantExists(ctx, i.TenantID); !served {
+	if served, err := q.TenantServedHere(ctx, i.TenantID); !served {
 		return "", err
 	}
 	ref, id := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, a.id

@@ -51,7 +51,7 @@ type abandonedIntent struct {
 func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bool, err error) {
 	err = s.pool.InTx(ctx, func(q *db.Queries) error {
 		begun = false
-		if served, err := q.TenantExists(ctx, i.TenantID); !served {
+		if served, err := q.TenantServedHere(ctx, i.TenantID); !served {
 			return err
 		}
 		o, err := s.lockedOrder(ctx, q, compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID})

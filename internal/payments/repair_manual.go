@@ -71,7 +71,7 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 		return IntentView{}, err
 	}
 	view := IntentView{Intent: intent, Detail: "its metadata names no tenant of ours"}
-	if view.Ours, err = s.pool.TenantExists(ctx, intent.TenantID); !view.Ours {
+	if view.Ours, err = s.pool.TenantServedHere(ctx, intent.TenantID); !view.Ours {
 		return view, err
 	}
 	r := compare.OrderRef{TenantID: intent.TenantID, OrderID: intent.OrderID}

@@ -83,7 +83,7 @@ func TestRoundTripsOfAWebhook(t *testing.T) {
 		"id": p.script.intent, "object": "payment_intent",
 		"metadata": map[string]string{"tenant_id": p.w.Tenant.ID, "order_id": order},
 	}))
-	require.Equal(t, "PaymentOfIntent TenantExists PaymentOfIntent", seen(proxy))
+	require.Equal(t, "PaymentOfIntent TenantServedHere PaymentOfIntent", seen(proxy))
 }
 
 // TestRoundTripsOfARefund: what came of its call is recorded once, however often its refund is read, and Stripe's other

@@ -139,7 +139,7 @@ func aboutRefund(e inbox.Event) bool { return strings.Contains(e.Type, "refund")
 // locate is LocateIntent, if metadata names a tenant of ours. An account may have many payments of other programs.
 func (s webhooks) locate(ctx context.Context, i stripe.Intent) (stripe.Intent, error) {
 	for _, tenant := range []string{i.TenantID, i.Charged.TenantID} {
-		ours, err := s.pool.TenantExists(ctx, tenant)
+		ours, err := s.pool.TenantServedHere(ctx, tenant)
 		if err != nil {
 			return i, fmt.Errorf("look for tenant %s: %w", tenant, err)
 		}
@@ -201,7 +201,7 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 	if seen.intent.TenantID == "" {
 		return nil
 	}
-	if ours, err := q.TenantExists(ctx, seen.intent.TenantID); !ours {
+	if ours, err := q.TenantServedHere(ctx, seen.intent.TenantID); !ours {
 		return err // It belongs to another installation on the same account.
 	}
 	charge, err := s.isCharge(ctx, q, seen.intent)

@@ -19,7 +19,7 @@ import (
 func TestUnresponsiveServerTimesOut(t *testing.T) {
 	t.Parallel()
 	read := func(ctx context.Context, q *db.Queries) error {
-		_, err := q.TenantExists(ctx, "ten_1")
+		_, err := q.TenantServedHere(ctx, "ten_1")
 		return err
 	}
 	for name, c := range map[string]struct {
@@ -27,7 +27,7 @@ func TestUnresponsiveServerTimesOut(t *testing.T) {
 		ask     func(ctx context.Context, p *postgres.Pool) error
 		inDoubt bool
 	}{
-		"Row": {"name: TenantExists ", func(ctx context.Context, p *postgres.Pool) error {
+		"Row": {"name: TenantServedHere ", func(ctx context.Context, p *postgres.Pool) error {
 			return read(ctx,
 				p.Queries)
 		}, false},
@@ -42,7 +42,7 @@ func TestUnresponsiveServerTimesOut(t *testing.T) {
 		"Begin": {"begin", func(ctx context.Context, p *postgres.Pool) error {
 			return p.InTx(ctx, func(*db.Queries) error { return nil })
 		}, false},
-		"InATransaction": {"name: TenantExists ", func(ctx context.Context, p *postgres.Pool) error {
+		"InATransaction": {"name: TenantServedHere ", func(ctx context.Context, p *postgres.Pool) error {
 			return p.InTx(ctx, func(q *db.Queries) error { return read(ctx, q) })
 		}, false},
 		"Commit": {"commit", func(ctx context.Context, p *postgres.Pool) error {

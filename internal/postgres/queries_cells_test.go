@@ -25,7 +25,7 @@ func TestQueriesOfTenantsThatMoved(t *testing.T) {
 	t.Parallel()
 	const moved = "UPDATE tenants SET disabled_at = now(), moved_to = 'eu2' WHERE id = 'acme'"
 	checkQueries(t, "", []queryCase{
-		{rule: "AreNotServedHere", query: q.TenantExists, each: "acme:eu acme", first: moved,
+		{rule: "AreNotServedHere", query: q.TenantServedHere, each: "acme:eu acme", first: moved,
 			with: func(id string) any { return id }, want: `
 			acme:eu: returns true
 			acme: returns false`},

@@ -75,7 +75,7 @@ func TestRolesOnADatabaseInUse(t *testing.T) {
 			run(by, deploy.Roles) // again: it changes nothing
 			run(by, "REVOKE payonce_owner FROM shop")
 			require.ErrorIs(t, shop.Ping(t.Context()), postgres.ErrNoRights)
-			_, err = shop.TenantExists(t.Context(), "ten_1")
+			_, err = shop.TenantServedHere(t.Context(), "ten_1")
 			requirePermissionDenied(t, err)
 			require.NoError(t, service.Ping(t.Context()))
 		})
@@ -144,7 +144,7 @@ func busy(t *testing.T, pool *postgres.Pool) *traffic {
 					return err
 				})
 				if err == nil {
-					_, err = pool.TenantExists(ctx, id)
+					_, err = pool.TenantServedHere(ctx, id)
 				}
 				if err != nil && ctx.Err() == nil {
 					s.err.CompareAndSwap(nil, &err)

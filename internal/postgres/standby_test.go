@@ -55,15 +55,7 @@ func newAwaiting(t *testing.T) *awaiting {
 // standbys sets who has to have each commit.
 func (a *awaiting) standbys(names string) {
 	a.t.Helper()
-	for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'", "SELECT pg_reload_conf()"} {
-		_, err := a.operator.Exec(a.t.Context(), sql)
-		require.NoError(a.t, err)
-	}
-	require.Eventually(a.t, func() bool {
-		var now string
-		err := a.pool.Raw().QueryRow(a.t.Context(), "SHOW synchronous_standby_names").Scan(&now)
-		return err == nil && now == names
-	}, 10*time.Second, 10*time.Millisecond)
+	dbtest.SetStandbys(a.t, a.pool, names)
 	time.Sleep(100 * time.Millisecond) // until the checkpointer has read it, by whose word commits wait
 }
 

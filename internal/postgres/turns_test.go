@@ -35,7 +35,7 @@ func TestTurns(t *testing.T) {
 	})
 	inTurn := func(q *db.Queries) error {
 		require.Equal(t, 1, held)
-		_, err := q.TenantExists(ctx, "ten_a")
+		_, err := q.TenantServedHere(ctx, "ten_a")
 		return err
 	}
 	failed := errors.New("failed")
@@ -49,7 +49,7 @@ func TestTurns(t *testing.T) {
 			}
 			return err
 		},
-		"one row": func() error { _, err := pool.TenantExists(ctx, "ten_a"); return err },
+		"one row": func() error { _, err := pool.TenantServedHere(ctx, "ten_a"); return err },
 		"rows": func() error {
 			_, err := pool.OrderList(ctx, db.OrderListParams{TenantID: "ten_a", LimitRows: 10})
 			return err

@@ -315,7 +315,7 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 
 // readAndVisit reads one object again and compares it. What a tenant that has moved away has at Stripe is its new cell's.
 func readAndVisit[T any](ctx context.Context, c *walker, s objectKind[T], row localRef) error {
-	if served, err := c.pool.TenantExists(ctx, row.TenantID); !served {
+	if served, err := c.pool.TenantServedHere(ctx, row.TenantID); !served {
 		return err
 	}
 	var object T

@@ -18,6 +18,7 @@ import (
 const (
 	startWithin   = 10 * time.Minute // a first run may download PostgreSQL; go test has a deadline of its own
 	cleanupWithin = time.Minute      // a test that holds a connection for longer has lost it
+	settingWithin = 10 * time.Second // for a session to read a setting that was reloaded
 	sessionsMax   = 200              // tests of pools and of crowds, several at once
 	parallelMin   = 4                // tests wait for leases, databases and processes more than for a processor
 )
@@ -73,6 +74,26 @@ func Migrated(t testing.TB, url string) *postgres.Pool {
 		t.Fatal(err)
 	}
 	return open(t, url)
+}
+
+// SetStandbys names the synchronous standbys of pool's server, and returns when a session of pool has read the setting.
+// Other processes read it a little later, the checkpointer among them, by whose word commits wait.
+func SetStandbys(t testing.TB, pool *postgres.Pool, names string) {
+	t.Helper()
+	for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'", "SELECT pg_reload_conf()"} {
+		if _, err := pool.Raw().Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := "not read"
+	for began := time.Now(); now != names; time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > settingWithin {
+			t.Fatalf("the standbys of a session are %q, not %q, after %s", now, names, settingWithin)
+		}
+		if err := pool.Raw().QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&now); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Main runs the tests of a package, at least four at once unless -parallel says otherwise, then what else there is to

@@ -26,7 +26,7 @@ import (
 const (
 	KilledServer  = "killed_server"  // PostgreSQL alone: Patroni is there to notice
 	KilledMachine = "killed_machine" // PostgreSQL and Patroni: the others notice when its lease in etcd expires
-	FrozenMachine = "frozen_machine" // both stand still for twice the lease, and come back
+	FrozenMachine = "frozen_machine" // both stand still for twice the lease; then the machine's watchdog resets it
 )
 
 // RealLosses are how the primary of a real cluster may be lost.
@@ -36,7 +36,7 @@ var RealLosses = []string{KilledServer, KilledMachine, FrozenMachine}
 const (
 	patroniTTL  = 5 * time.Second
 	patroniLoop = time.Second
-	thawAfter   = 2 * patroniTTL
+	frozenFor   = 2 * patroniTTL
 )
 
 // patroni is a cluster of three servers under Patroni, as Debian has it, with etcd, and HAProxy before them. Nothing of
@@ -447,9 +447,8 @@ func (p *patroni) heal(ctx context.Context, r *failover) error {
 			return err
 		}
 	case FrozenMachine:
-		rest(ctx, thawAfter)
-		p.lost.patroni.signal(syscall.SIGCONT)
-		if err := signalAll(p.lost.server(), syscall.SIGCONT); err != nil {
+		rest(ctx, frozenFor)
+		if err := p.reset(p.lost); err != nil {
 			return err
 		}
 	}
@@ -468,6 +467,18 @@ func (p *patroni) heal(ctx context.Context, r *failover) error {
 		return err
 	}
 	return p.whole(ctx, 2*time.Minute)
+}
+
+// reset is the watchdog of a machine that stood still, which Patroni requires with watchdog.mode: the machine starts
+// anew. One that only went on could lose answers: Patroni 3.0.2 that stood still between reading its lock in etcd and
+// renewing it writes over the lock of the new primary (patroni/patroni#2689), which then follows it.
+func (p *patroni) reset(n *patroniNode) error {
+	n.patroni.signal(syscall.SIGKILL)
+	if err := signalAll(n.server(), syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-n.patroni.exited
+	return p.run(n)
 }
 
 func (p *patroni) stop() {
