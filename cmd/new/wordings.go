@@ -459,7 +459,7 @@ var wordings = map[string][]wording{
 				"paste the rest:",
 		},
 		{
-			"internal/payments/matrix_test.go",
+			"internal/payments/crashmatrix/matrix_test.go",
 			"//\n" +
 				"// and the table in docs/guarantees.md is written from the same lists.\n" +
 				"//\n",

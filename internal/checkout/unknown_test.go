@@ -2,9 +2,7 @@ package checkout_test
 
 import (
 	"context"
-	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -190,7 +188,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 			return beforeCancel{g, &meanwhile}
 		}})
 		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, false))
-		pays := func() { confirmInBrowser(t, s.w, intent) }
+		pays := func() { s.w.ConfirmInBrowser(intent, "pm_card_mastercard") }
 		meanwhile.Store(&pays)
 		a := s.await("k", body)
 		require.Nil(t, meanwhile.Load(), "the scene was not played")
@@ -243,22 +241,6 @@ func (g beforeCancel) CancelIntent(ctx context.Context, c stripe.Call, id string
 		(*do)()
 	}
 	return g.Gateway.CancelIntent(ctx, c, id)
-}
-
-// confirmInBrowser is what Stripe's script does with a client secret.
-func confirmInBrowser(t testing.TB, w *world.World, intent string) {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-		w.StripeURL+"/v1/payment_intents/"+intent+"/confirm",
-		strings.NewReader(url.Values{"payment_method": {"pm_card_mastercard"}}.Encode()))
-	require.NoError(t, err)
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, res.StatusCode, string(body))
 }
 
 // The order of a checkout is an order like any other, and its customer may

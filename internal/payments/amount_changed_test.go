@@ -19,7 +19,7 @@ func TestIntentOfAnotherAmountPaysNothing(t *testing.T) {
 	b := world.NewBooks(t)
 	order := b.API.Order()
 	require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", order, "pm_card_chargeDeclined").Status)
-	intent := intentOfOrder(b.World, order)
+	intent := b.IntentOfOrder(order)
 	_, err := b.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(100)})
 	require.NoError(t, err)
 

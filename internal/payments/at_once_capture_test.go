@@ -138,7 +138,7 @@ func (a *authorization) requireOneEnd() {
 	for name, answers := range a.answers {
 		var finals []world.Answer
 		for _, answer := range answers {
-			if !final(answer) {
+			if !answer.Final() {
 				continue
 			}
 			finals = append(finals, answer)

@@ -23,7 +23,7 @@ func TestBrowserAndCallersAtOnce(t *testing.T) {
 			order := b.API.Order()
 			first := b.API.Pay("k", order, careful)
 			require.Equal(t, "requires_action", first.Get("status"))
-			intent := intentOfOrder(w, order)
+			intent := w.IntentOfOrder(order)
 			if seed%2 == 0 {
 				require.NoError(t, b.Sim.CompleteAuthentication(intent, false))
 			}

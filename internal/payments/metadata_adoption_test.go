@@ -103,7 +103,7 @@ func TestOneChargePaysOneOrder_IntentYoungerThanItsPayment(t *testing.T) {
 	o.payment = o.Text(`SELECT id FROM payments WHERE intent_number = 2`)
 	second := o.API.Order()
 	o.relabel(o.Tenant.ID, second)
-	require.NoError(t, browserPays(o.Books, intentOfOrder(o.World, o.order), visa))
+	require.NoError(t, browserPays(o.Books, o.IntentOfOrder(o.order), visa))
 	o.mailbox.Take() // All webhooks are lost.
 	o.Reconcile()
 	completeOnce(o.World, o.API)

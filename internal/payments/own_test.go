@@ -20,7 +20,7 @@ func TestOrderOfAnIntent(t *testing.T) {
 	w, api, proxy := world.Proxied(t, world.LocalOptions{})
 	order, other := api.Order(), api.Order()
 	require.Equal(t, "succeeded", api.Pay("k", order, visa).Get("status"))
-	intent := intentOfOrder(w, order)
+	intent := w.IntentOfOrder(order)
 	paid, unpaid := stripe.Order{TenantID: w.Tenant.ID, OrderID: order}, stripe.Order{TenantID: w.Tenant.ID, OrderID: other}
 	elsewhere := stripe.Order{TenantID: w.NewTenant().ID, OrderID: order}
 	named := func(named, charged stripe.Order) stripe.Intent {

@@ -21,7 +21,7 @@ func unpaid(t *testing.T, card string) (o *elsewhere, intent string) {
 	o.payment = o.Text(`SELECT id FROM payments`)
 	require.Contains(t, []int{http.StatusAccepted, http.StatusPaymentRequired}, a.Status, a)
 	o.mailbox.Take()
-	return o, intentOfOrder(o.World, o.order)
+	return o, o.IntentOfOrder(o.order)
 }
 
 // listen delivers webhooks, and those that wait once more.
@@ -248,7 +248,7 @@ func TestRefundInFullThatComesBack_PaidWhileWeConfirmed(t *testing.T) {
 		if point != payments.IntentRecorded {
 			return
 		}
-		_, err := o.Stripe.PaymentIntents.Confirm(intentOfOrder(o.World, o.order), &stripego.PaymentIntentConfirmParams{
+		_, err := o.Stripe.PaymentIntents.Confirm(o.IntentOfOrder(o.order), &stripego.PaymentIntentConfirmParams{
 			PaymentMethod: stripego.String(visa), ReturnURL: stripego.String("https://example.com"),
 		})
 		require.NoError(t, err)

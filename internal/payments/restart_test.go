@@ -60,7 +60,7 @@ func TestDatabaseCrashesDuringACapture(t *testing.T) {
 	world.Eventually(t, world.Patience, "the capture is final", func() bool {
 		w.ExpireLeases()
 		last = api.Capture("c", payment, 700)
-		return final(last)
+		return last.Final()
 	})
 	require.Equal(t, http.StatusOK, last.Status, last)
 	require.Equal(t, "700", w.Text(`SELECT captured_minor FROM payments WHERE id = $1`, payment))

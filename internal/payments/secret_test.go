@@ -3,8 +3,6 @@ package payments_test
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"testing"
 
@@ -27,25 +25,6 @@ func browserPays(b *world.Books, intent, card string) error {
 	return err
 }
 
-// confirmInBrowser is the same in a world without books.
-func confirmInBrowser(t testing.TB, w *world.World, intent string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-		w.StripeURL+"/v1/payment_intents/"+intent+"/confirm",
-		strings.NewReader(url.Values{"payment_method": {visa}}.Encode()))
-	require.NoError(t, err)
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, res.Body.Close())
-	require.Equal(t, http.StatusOK, res.StatusCode)
-}
-
-func intentOfOrder(w *world.World, order string) string {
-	return w.Text(`SELECT intent_id FROM payments WHERE order_id = $1 ORDER BY intent_number DESC LIMIT 1`, order)
-}
-
 // TestSecretEndsWithItsPayment: whoever was given a client secret can pay with it for as long as the
 // intent can be confirmed. So a payment that waited for its customer ends together with its intent.
 func TestSecretEndsWithItsPayment(t *testing.T) {
@@ -56,7 +35,7 @@ func TestSecretEndsWithItsPayment(t *testing.T) {
 		b := world.NewBooks(t)
 		order := b.API.Order()
 		require.Equal(t, "requires_action", b.API.Pay("k", order, careful).Get("status"))
-		intent := intentOfOrder(b.World, order)
+		intent := b.IntentOfOrder(order)
 		require.NoError(t, b.Sim.CompleteAuthentication(intent, false))
 		failed := b.API.PayUntilFinal("k", order, careful)
 		require.Equal(t, http.StatusPaymentRequired, failed.Status, failed)
@@ -76,7 +55,7 @@ func TestSecretEndsWithItsPayment(t *testing.T) {
 		b := world.NewBooks(t)
 		order := b.API.Order()
 		require.Equal(t, "requires_action", b.API.Pay("k", order, careful).Get("status"))
-		intent := intentOfOrder(b.World, order)
+		intent := b.IntentOfOrder(order)
 		require.NoError(t, b.Sim.CompleteAuthentication(intent, false))
 		require.NoError(t, browserPays(b, intent, visa))
 		require.Equal(t, http.StatusCreated, b.API.PayUntilFinal("k", order, careful).Status)
@@ -89,7 +68,7 @@ func TestSecretEndsWithItsPayment(t *testing.T) {
 		b := world.NewBooks(t)
 		order := b.API.Order()
 		require.Equal(t, "requires_action", b.API.Pay("k", order, careful).Get("status"))
-		intent := intentOfOrder(b.World, order)
+		intent := b.IntentOfOrder(order)
 		require.NoError(t, b.Sim.CompleteAuthentication(intent, false))
 		late := b.World.Local(world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway {
 			return beforeCancel{g, func() { require.NoError(t, browserPays(b, intent, visa)) }, new(sync.Once)}
@@ -105,7 +84,7 @@ func TestSecretEndsWithItsPayment(t *testing.T) {
 		b := world.NewBooks(t)
 		order := b.API.Order()
 		require.Equal(t, "requires_action", b.API.Pay("k", order, careful).Get("status"))
-		require.NoError(t, b.Sim.CompleteAuthentication(intentOfOrder(b.World, order), false))
+		require.NoError(t, b.Sim.CompleteAuthentication(b.IntentOfOrder(order), false))
 		b.Sim.Inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.Reset, Times: -1})
 		require.Equal(t, http.StatusAccepted, b.API.Pay("k", order, careful).Status)
 		require.Equal(t, "requires_action", b.Text(`SELECT status FROM payments`))
@@ -121,7 +100,7 @@ func TestSecretEndsWithItsPayment(t *testing.T) {
 		mailbox := b.Mailbox()
 		order := b.API.Order()
 		require.Equal(t, "requires_action", b.API.Pay("k", order, careful).Get("status"))
-		intent := intentOfOrder(b.World, order)
+		intent := b.IntentOfOrder(order)
 		mailbox.Take()
 		_, err := b.Stripe.PaymentIntents.Cancel(intent, nil)
 		require.NoError(t, err)
@@ -178,7 +157,7 @@ func TestPaidWithoutUs(t *testing.T) {
 		b = world.NewBooks(t)
 		mailbox, order = b.Mailbox(), b.API.Order()
 		require.Equal(t, "payment-declined", b.API.Pay("declined", order, declining).Code())
-		require.NoError(t, browserPays(b, intentOfOrder(b.World, order), visa))
+		require.NoError(t, browserPays(b, b.IntentOfOrder(order), visa))
 		return b, mailbox, order
 	}
 	requirePaid := func(t *testing.T, b *world.Books, order string) {
@@ -289,7 +268,7 @@ func TestPaidWithoutUs(t *testing.T) {
 		b := world.NewBooks(t)
 		mailbox, order := b.Mailbox(), b.API.Order()
 		require.Equal(t, "payment-declined", b.API.Pay("declined", order, declining).Code())
-		_, err := b.Stripe.PaymentIntents.Cancel(intentOfOrder(b.World, order), nil)
+		_, err := b.Stripe.PaymentIntents.Cancel(b.IntentOfOrder(order), nil)
 		require.NoError(t, err)
 		receive(b, mailbox)
 		require.Equal(t, http.StatusCreated, b.API.Pay("again", order, visa).Status)

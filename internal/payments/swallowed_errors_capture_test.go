@@ -17,14 +17,14 @@ func authorizedOrder(a *world.Attempt) {
 	a.Order = a.API.Order()
 	answer := a.API.Authorize("before-"+a.Key, a.Order, visa)
 	require.Equal(a, "authorized", answer.Get("status"), answer)
-	a.Payment, a.Intent = answer.ID(), intentOfOrder(a.World, a.Order)
+	a.Payment, a.Intent = answer.ID(), a.IntentOfOrder(a.Order)
 }
 
 func authorizes3DSecure(a *world.Attempt) {
 	a.Order = a.API.Order()
 	answer := a.API.Authorize("before-"+a.Key, a.Order, careful)
 	require.Equal(a, "requires_action", answer.Get("status"), answer)
-	a.Payment, a.Intent = answer.ID(), intentOfOrder(a.World, a.Order)
+	a.Payment, a.Intent = answer.ID(), a.IntentOfOrder(a.Order)
 }
 
 func capturesPart(minor int64) func(a *world.Attempt) {

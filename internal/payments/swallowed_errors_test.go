@@ -25,7 +25,7 @@ func paidOrder(a *world.Attempt) { a.Order, a.Payment = paid(a.API) }
 func declinedOrder(a *world.Attempt) {
 	a.Order = a.API.Order()
 	require.Equal(a, "payment-declined", a.API.Pay("before-"+a.Key, a.Order, declining).Code())
-	a.Intent = intentOfOrder(a.World, a.Order)
+	a.Intent = a.IntentOfOrder(a.Order)
 }
 
 // paidInBrowser is a declinedOrder whose intent was paid since, without the service.
@@ -39,7 +39,7 @@ func waitingOrder(a *world.Attempt) {
 	a.Order = a.API.Order()
 	answer := a.API.Pay("before-"+a.Key, a.Order, careful)
 	require.Equal(a, "requires_action", answer.Get("status"), answer)
-	a.Payment, a.Intent = answer.ID(), intentOfOrder(a.World, a.Order)
+	a.Payment, a.Intent = answer.ID(), a.IntentOfOrder(a.Order)
 }
 
 // atStripe refunds an amount of the attempt's intent, or of its payment's, as in the dashboard.

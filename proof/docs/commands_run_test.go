@@ -48,12 +48,12 @@ var inStep = map[string]struct{ step, line string }{
 	"go test -C proof ./...": {"test",
 		"go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
 	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./internal/payments ./... "},
-	"go test ./internal/payments -run TestCrashMatrix":                   {"test", " ./..."},
-	"go test ./internal/payments -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
-	"go test ./internal/payments ./cmd/api":                              {"test", " ./..."},
-	"go test -C proof ./museum":                                          {"test", "go_test -C proof "},
-	"go test -C proof ./client/ts":                                       {"test", "go_test -C proof "},
-	"go test -C proof -run TestClient ./browser":                         {"test", "go_test -C proof "},
+	"go test ./internal/payments/crashmatrix":                                        {"test", " ./..."},
+	"go test ./internal/payments/crashmatrix -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
+	"go test ./internal/payments ./cmd/api":                                          {"test", " ./..."},
+	"go test -C proof ./museum":                                                      {"test", "go_test -C proof "},
+	"go test -C proof ./client/ts":                                                   {"test", "go_test -C proof "},
+	"go test -C proof -run TestClient ./browser":                                     {"test", "go_test -C proof "},
 
 	"docker compose up --build --wait": {"docker",
 		"docker compose up --build --wait\n"},
@@ -111,7 +111,7 @@ var inTest = map[string]struct{ dir, test string }{
 	"go run -C proof ./protocol -without close-first,adoption -only I24": {"proof/internal/protocol",
 		"TestWhatWasFoundIsFoundAgain"},
 	"go run -C proof ./protocol -write": {"proof/internal/protocol", "TestWrite"},
-	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments",
+	"go test ./internal/payments/crashmatrix -run TestCrashMatrixIsOnItsPage -update": {"internal/payments/crashmatrix",
 		"TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
 
 	`docker compose logs --since 15m api | grep -e '"status":429' -e '"status":503' | grep -o '"tenant_id":"[^"]*"' | sort | uniq -c | sort -rn`: {"internal/http", "TestHandbookFindsTheFlood"},

@@ -77,6 +77,11 @@ func (a Answer) Problem() (p Problem) {
 	return p
 }
 
+// Final reports whether the answer is the last word: it is stored, and every retry gets it.
+func (a Answer) Final() bool {
+	return a.Err == nil && a.Status != http.StatusAccepted && a.Status < 500 && !a.Problem().Retryable
+}
+
 // Code is the problem's, empty if it is none.
 func (a Answer) Code() string { return a.Problem().Code }
 

@@ -74,3 +74,15 @@ func (w *World) CallStripe(method, path string, form url.Values) (id string) {
 	require.Equal(w.T, http.StatusOK, res.StatusCode, string(object))
 	return regexp.MustCompile(`"id": ?"((?:pi|re|du)_[^"]*)"`).FindStringSubmatch(string(object))[1]
 }
+
+// ConfirmInBrowser confirms an intent with a card, as Stripe's script does with the intent's client secret.
+func (w *World) ConfirmInBrowser(intent, method string) {
+	w.T.Helper()
+	w.CallStripe(http.MethodPost, "/v1/payment_intents/"+intent+"/confirm", url.Values{"payment_method": {method}})
+}
+
+// IntentOfOrder is the newest PaymentIntent of an order's payments.
+func (w *World) IntentOfOrder(order string) string {
+	w.T.Helper()
+	return w.Text(`SELECT intent_id FROM payments WHERE order_id = $1 ORDER BY intent_number DESC LIMIT 1`, order)
+}

@@ -67,7 +67,7 @@ var All = []Mutant{
 				"error { return outbox.Append(ctx, q, PaymentEvent(\"payment.\"+string(after.Status), after), " +
 				"OrderEvent(\"order.paid\", order)) })\n}\n\n// After is"},
 		},
-		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/finished/success/killed/retry",
+		Test: Test{"internal/payments/crashmatrix", "matrix_test.go", "TestCrashMatrix/payment/finished/success/killed/retry",
 			"each version of a payment has one event"},
 	},
 	{
@@ -101,7 +101,7 @@ var All = []Mutant{
 		ID: "M8", Guard: "the completer finishes abandoned work: it does not", Breaks: "I5",
 		Edits: []Edit{{"internal/idempotency/completer.go", "\tvar wait sync.WaitGroup\n\tfor _, row := range due " +
 			"{", "\tvar wait sync.WaitGroup\n\tfor _, row := range due[:0] {"}},
-		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/payment_recorded/success/killed/" +
+		Test: Test{"internal/payments/crashmatrix", "matrix_test.go", "TestCrashMatrix/payment/payment_recorded/success/killed/" +
 			"completer", "no key is stuck"},
 	},
 	{
@@ -262,7 +262,7 @@ var All = []Mutant{
 		ID: "M23", Guard: "no answer means an unknown outcome: it is taken for a refusal", Breaks: "I14, I8",
 		Edits: []Edit{{"internal/stripe/classify.go", "\t\treturn Unknown // Cut short,", "\t\treturn Refused // Cut " +
 			"short,"}},
-		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/none/response " +
+		Test: Test{"internal/payments/crashmatrix", "matrix_test.go", "TestCrashMatrix/payment/none/response " +
 			"lost/undisturbed/retry", "what may have happened was called a failure"},
 	},
 	{

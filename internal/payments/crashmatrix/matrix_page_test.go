@@ -1,4 +1,4 @@
-package payments_test
+package crashmatrix_test
 
 import (
 	"flag"
@@ -13,9 +13,9 @@ import (
 var update = flag.Bool("update", false, "write the crash matrix into docs/guarantees.md")
 
 const (
-	guaranteesPage = "../../docs/guarantees.md"
+	guaranteesPage = "../../../docs/guarantees.md"
 
-	matrixBegin = "<!-- crash matrix: written by `go test ./internal/payments -run TestCrashMatrixIsOnItsPage " +
+	matrixBegin = "<!-- crash matrix: written by `go test ./internal/payments/crashmatrix -run TestCrashMatrixIsOnItsPage " +
 		"-update` -->\n"
 	matrixEnd = "<!-- /crash matrix -->\n"
 )
@@ -57,7 +57,7 @@ func matrixPage() string {
 				if p.name == "none" {
 					ways := o.back(p, out, "undisturbed")
 					cells += len(ways)
-					fmt.Fprintf(&table, "| none: %s | %s | | | | | [`%s`](../internal/payments/matrix_test.go) |\n",
+					fmt.Fprintf(&table, "| none: %s | %s | | | | | [`%s`](../internal/payments/crashmatrix/matrix_test.go) |\n",
 						letters(ways), out.name, name)
 					continue
 				}
@@ -72,7 +72,7 @@ func matrixPage() string {
 					cells += len(ways)
 					fmt.Fprintf(&table, " %s |", letters(ways))
 				}
-				fmt.Fprintf(&table, " [`%s`](../internal/payments/matrix_test.go) |\n", name)
+				fmt.Fprintf(&table, " [`%s`](../internal/payments/crashmatrix/matrix_test.go) |\n", name)
 			}
 		}
 	}

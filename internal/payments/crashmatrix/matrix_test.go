@@ -1,4 +1,4 @@
-package payments_test
+package crashmatrix_test
 
 import (
 	"context"
@@ -20,6 +20,12 @@ import (
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
+)
+
+const (
+	visa      = "pm_card_visa"
+	declining = "pm_card_chargeDeclinedInsufficientFunds"
+	careful   = "pm_card_threeDSecure2Required"
 )
 
 // The crash matrix: each operation that moves money, disturbed at each of its
@@ -195,8 +201,13 @@ func operations() []operation {
 				before: (*cell).refundElsewhere},
 		}, failures(http.StatusCreated,
 			outcome{final: http.StatusConflict, problem: "payment-not-refundable", acts: (*cell).aDayAndAHalf})...),
-		prepare: func(c *cell) { c.order, c.payment = paid(c.heir) },
-		send:    func(c *cell, api *world.Local) world.Answer { return refund(api, c.key, c.payment) },
+		prepare: func(c *cell) {
+			c.order = c.heir.Order()
+			c.payment = c.heir.Pay("pays-"+c.order, c.order, visa).ID()
+		},
+		send: func(c *cell, api *world.Local) world.Answer {
+			return api.Post("/v1/payments/"+c.payment+"/refunds", c.key, `{"amount":300}`)
+		},
 		hurries: func(c *cell) string { return c.key },
 		judge: func(c *cell) {
 			require.Equal(c, c.outcome.effects, c.atStripe(stripesim.EffectRefund), "refunds")
@@ -269,7 +280,7 @@ func operations() []operation {
 	adoption.prepare = func(c *cell) {
 		c.order = c.heir.Order()
 		require.Equal(c, "payment-declined", c.heir.Pay("pays-"+c.order, c.order, declining).Code())
-		confirmInBrowser(c.T, c.w, intentOfOrder(c.w, c.order))
+		c.w.ConfirmInBrowser(c.w.IntentOfOrder(c.order), visa)
 	}
 	adoption.judge = func(c *cell) {
 		require.Equal(c, 1, c.w.Sim.ChargeCount(c.order), "charges")
@@ -589,7 +600,7 @@ func (c *cell) disturb(how string) (release func()) {
 			c.answers = c.answers[:len(c.answers)-1]
 			return release
 		}
-		require.False(c, final(last), "it was finished without having been disturbed: %v", last)
+		require.False(c, last.Final(), "it was finished without having been disturbed: %v", last)
 		c.meanwhile()
 	}
 	require.FailNow(c, "the place was never reached")
@@ -610,11 +621,6 @@ func (c *cell) cut(statement, commit func(string) *pgproxy.Cut) *pgproxy.Cut {
 	return commit("name: " + c.place.commit + " ")
 }
 
-// final says whether an answer is the last word.
-func final(a world.Answer) bool {
-	return a.Err == nil && a.Status != http.StatusAccepted && a.Status < 500 && !a.Problem().Retryable
-}
-
 // meanwhile is what others do while somebody waits.
 func (c *cell) meanwhile() {
 	if c.outcome.acts != nil {
@@ -628,7 +634,7 @@ func (c *cell) retry(api *world.Local) {
 	for range 8 {
 		a := c.o.send(c, api)
 		c.answers = append(c.answers, a)
-		if final(a) {
+		if a.Final() {
 			return
 		}
 		c.meanwhile()
@@ -693,7 +699,7 @@ func (c *cell) settled(disturbed string) {
 		require.Equal(c, c.outcome.problem, last.Code(), "%v", last)
 		require.Equal(c, c.outcome.final, last.Status)
 	}
-	finals := slices.DeleteFunc(slices.Clone(c.answers), func(a world.Answer) bool { return !final(a) })
+	finals := slices.DeleteFunc(slices.Clone(c.answers), func(a world.Answer) bool { return !a.Final() })
 	require.Empty(c, world.Disagreements(finals))
 	if disturbed == "delayed" && c.place.name != "finished" {
 		require.Greater(c, c.victim.Metric("payonce_fenced_writes_total"), c.fenced,
