@@ -140,15 +140,20 @@ func (n *nemesis) hitBatch(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// rarest is the statement whose batches were lost least often so far, and the way in which they were: none is left to
-// luck.
+// rarest is the statement whose batches were lost least often so far, and the way in which its own were, or else all
+// were: none is left to luck, in a short run either.
 func (n *nemesis) rarest() (kind, statement string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before := func(statement string) int { return n.count[batchBefore+statement] }
-	after := func(statement string) int { return n.count[batchAfter+statement] }
-	statement = slices.MinFunc(batched, func(a, b string) int { return before(a) + after(a) - before(b) - after(b) })
-	if after(statement) < before(statement) {
+	ahead := func(statement string) int { return n.count[batchBefore+statement] - n.count[batchAfter+statement] }
+	all := 0
+	for _, s := range batched {
+		all += ahead(s)
+	}
+	statement = slices.MinFunc(batched, func(a, b string) int {
+		return n.count[batchBefore+a] + n.count[batchAfter+a] - n.count[batchBefore+b] - n.count[batchAfter+b]
+	})
+	if own := ahead(statement); own > 0 || own == 0 && all > 0 {
 		return batchAfter, statement
 	}
 	return batchBefore, statement
