@@ -130,29 +130,20 @@ func TestFailover(t *testing.T) {
 func TestLocalCommitIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	server := dbtest.Server(t, func(o *devpg.Options) { o.Settings = map[string]string{"synchronous_commit": "on"} })
-	dbtest.Migrated(t, server.URL)
+	pool := dbtest.Migrated(t, server.URL)
 	w := world.On(t, server.URL)
 	p := w.Process()
 	order, paid := p.Order(), p.Order()
 	final := p.Pay("before", paid, "pm_card_visa")
 	require.Equal(t, http.StatusCreated, final.Status, final)
-	operator, err := pgxpool.New(t.Context(), server.URL)
-	require.NoError(t, err)
-	defer operator.Close()
-	standbys := func(names string) {
-		for _, sql := range []string{`ALTER SYSTEM SET synchronous_standby_names = '` + names + `'`, `SELECT pg_reload_conf()`} {
-			_, err := operator.Exec(t.Context(), sql)
-			require.NoError(t, err)
-		}
-	}
-	standbys("nobody")
+	dbtest.SetStandbys(t, pool, "nobody")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	canceled := make(chan int64, 1)
 	go func() {
 		var n int64
 		for ctx.Err() == nil {
-			tag, err := operator.Exec(ctx, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+			tag, err := pool.Raw().Exec(ctx, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
 			if err == nil {
 				n += tag.RowsAffected()
 			}
@@ -160,9 +151,6 @@ func TestLocalCommitIsNoAnswer(t *testing.T) {
 		}
 		canceled <- n
 	}()
-	w.Until("the server waits for a standby", func() bool {
-		return w.Text(`SELECT current_setting('synchronous_standby_names')`) == "nobody"
-	})
 	unknown := []int{http.StatusAccepted, http.StatusConflict, http.StatusServiceUnavailable}
 	for try := range 3 {
 		a := p.Pay("canceled", order, "pm_card_visa")
@@ -184,7 +172,7 @@ func TestLocalCommitIsNoAnswer(t *testing.T) {
 	stop()
 	require.Positive(t, <-canceled)
 
-	standbys("")
+	dbtest.SetStandbys(t, pool, "")
 	require.Equal(t, http.StatusCreated, p.PayUntilFinal("canceled", order, "pm_card_visa").Status)
 	w.Until("the order is answered", func() bool { return p.Post("/v1/orders", "order", newOrder).Status == http.StatusCreated })
 	require.Equal(t, final.Body, p.Pay("before", paid, "pm_card_visa").Body)

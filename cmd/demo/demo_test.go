@@ -72,12 +72,13 @@ func printsWhatTheReadmeShows(t *testing.T, out string) {
 	times := regexp.MustCompile(`\d+(\.\d+)? m?s\b|Retry-After: \d+`)
 	nonce, number := regexp.MustCompile(`\b(\w+-\d+)-[0-9a-f]{4}\b`), regexp.MustCompile(`\(\d+\)`)
 	// On a busy machine some of fifty duplicates come when the first has been answered, or wait until they are told to retry.
-	duplicates := regexp.MustCompile(`(\d+ × POST .* key pay-1-\S+) .*`)
+	duplicates := regexp.MustCompile(`[ ,]*(201 payment succeeded( \(replayed\))?|202 payment processing|` +
+		`409 idempotency-key-in-flight|503 unavailable)( ×\d+)?`)
 	many := regexp.MustCompile(`\d+ × POST|×\d+$`)
 	mask := func(line string) string {
 		line = regexp.MustCompile(`\b(ord|ch)_\w+`).ReplaceAllString(line, "${1}_…")
 		line = times.ReplaceAllString(line, "a while")
-		line = many.ReplaceAllString(duplicates.ReplaceAllString(strings.TrimSpace(line), "$1"), "many")
+		line = many.ReplaceAllString(duplicates.ReplaceAllString(strings.TrimSpace(line), ""), "many")
 		line = nonce.ReplaceAllString(line, "$1")
 		return strings.Join(strings.Fields(number.ReplaceAllString(line, "")), " ")
 	}

@@ -469,9 +469,10 @@ func (p *patroni) heal(ctx context.Context, r *failover) error {
 	return p.whole(ctx, 2*time.Minute)
 }
 
-// reset is the watchdog of a machine that stood still, which Patroni requires with watchdog.mode: the machine starts
-// anew. One that only went on could lose answers: Patroni 3.0.2 that stood still between reading its lock in etcd and
-// renewing it writes over the lock of the new primary (patroni/patroni#2689), which then follows it.
+// reset is what the watchdog does to a machine that stood still, and what Patroni requires with watchdog.mode: it starts
+// anew. It is played, because processes have no device for one. A machine that only went on could lose answers: Patroni
+// 3.0.2 that stood still between reading its lock in etcd and renewing it writes over the lock of the new primary
+// (patroni/patroni#2689), which then follows it.
 func (p *patroni) reset(n *patroniNode) error {
 	n.patroni.signal(syscall.SIGKILL)
 	if err := signalAll(n.server(), syscall.SIGKILL); err != nil {
