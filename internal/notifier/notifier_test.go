@@ -444,7 +444,17 @@ func TestNotifier(t *testing.T) {
 		}
 		b.publish("ord_1")
 		b.publish("ord_2")
-		time.AfterFunc(200*time.Millisecond, func() { close(failed) })
+		go func() { // the failure is recorded before the other is answered
+			defer close(failed)
+			for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+				var failing bool
+				err := b.pool.Raw().QueryRow(t.Context(),
+					`SELECT count(*) > 0 FROM webhook_endpoints WHERE failing_since IS NOT NULL`).Scan(&failing)
+				if failing || err != nil {
+					return
+				}
+			}
+		}()
 		b.runOnce(2)
 		require.Equal(t, 1, b.count("SELECT count(*) FROM webhook_deliveries WHERE status = 'delivered'"))
 		require.Zero(t, b.count("SELECT count(*) FROM webhook_endpoints WHERE failing_since IS NOT NULL"))

@@ -289,7 +289,7 @@ func TestStepsRunThem(t *testing.T) {
 		steps[s[1]] = s[2]
 	}
 	var played []string
-	for _, list := range regexp.MustCompile(`(?m)^(?:steps|nightly)\+?=\(([^)]*)\)`).FindAllStringSubmatch(script, -1) {
+	for _, list := range regexp.MustCompile(`(?m)^(?:steps|beside|nightly)\+?=\(([^)]*)\)`).FindAllStringSubmatch(script, -1) {
 		played = append(played, strings.Fields(list[1])...)
 	}
 	for command, at := range inStep {

@@ -33,7 +33,7 @@ type workflow struct {
 
 var (
 	stepDefined = regexp.MustCompile(`(?m)^step_(\w+)\(\)`)
-	listed      = regexp.MustCompile(`(?m)^(steps|nightly|tagged)\+?=\(([^)]*)\)`)
+	listed      = regexp.MustCompile(`(?m)^(steps|beside|nightly|tagged)\+?=\(([^)]*)\)`)
 )
 
 // TestWorkflows holds the workflows to .ci/run: they run its steps and nothing
@@ -52,7 +52,7 @@ func TestWorkflows(t *testing.T) {
 		lists[m[1]] = append(lists[m[1]], strings.Fields(m[2])...)
 	}
 	inLists := map[string]bool{}
-	for _, step := range slices.Concat(lists["steps"], lists["nightly"], lists["tagged"]) {
+	for _, step := range slices.Concat(lists["steps"], lists["beside"], lists["nightly"], lists["tagged"]) {
 		require.True(t, defined[step], "%s is listed, and there is no step of that name", step)
 		inLists[step] = true
 	}
@@ -104,7 +104,7 @@ func TestWorkflows(t *testing.T) {
 			require.True(t, defined[step], "%s: .ci/run has no step %s", name, step)
 		}
 	}
-	for _, step := range lists["steps"] {
+	for _, step := range slices.Concat(lists["steps"], lists["beside"]) {
 		require.True(t, ran["ci.yml"][step], "CI does not run %s", step)
 	}
 	for _, step := range lists["nightly"] {

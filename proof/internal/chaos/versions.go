@@ -152,6 +152,10 @@ func (r *versions) roll(ctx context.Context) error {
 			}
 		}
 		rest(ctx, r.Duration/7)
+		// A slow machine gets the time that it needs for the minimums of sum.
+		for until := time.Now().Add(time.Minute); r.traffic.requestsSoFar() < requestsAtLeast && time.Now().Before(until) && ctx.Err() == nil; {
+			rest(ctx, 100*time.Millisecond)
+		}
 		p := Phase{Name: phase.name, MayFail: phase.mayFail}
 		p.Requests, p.Failed = r.traffic.counted()
 		r.report.Phases = append(r.report.Phases, p)
@@ -183,10 +187,27 @@ func (r *versions) replace(ctx context.Context, nodes []*node, program string) e
 	return nil
 }
 
-// kill kills processes of both versions, while Stripe loses responses and commits are cut.
+// kill kills processes of both versions, while Stripe loses responses and commits are cut, until each has left enough
+// keys to the other.
 func (r *versions) kill(ctx context.Context) error {
 	r.traffic.count(false)
-	ctx, stop := context.WithTimeout(ctx, r.Duration/3)
+	for range 10 {
+		if err := r.killFor(ctx, r.Duration/3); err != nil {
+			return err
+		}
+		handed, err := r.world.handed(ctx)
+		if err != nil {
+			return err
+		}
+		if keys := keysOf(handed); keys[formerVersion] >= handedAtLeast && keys[newVersion] >= handedAtLeast {
+			return nil
+		}
+	}
+	return nil // sum says so
+}
+
+func (r *versions) killFor(ctx context.Context, d time.Duration) error {
+	ctx, stop := context.WithTimeout(ctx, d)
 	defer stop()
 	n := r.nemesis
 	if err := n.runHands(ctx, []hand{
@@ -231,6 +252,13 @@ func (t *traffic) count(strict bool) {
 	t.strict, t.calm = strict, strict
 }
 
+// requestsSoFar is how many requests there were since they were last counted.
+func (t *traffic) requestsSoFar() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.requested
+}
+
 // counted is how many requests there were since it was last asked, and which failed.
 func (t *traffic) counted() (requests int, failed []string) {
 	t.mu.Lock()
@@ -263,10 +291,7 @@ func (r *versions) sum(ctx context.Context, checked []Check) error {
 	if s.Points, err = r.world.points(ctx); err != nil {
 		return err
 	}
-	keys := map[string]int{}
-	for _, h := range handed {
-		keys[h.From] += h.Keys
-	}
+	keys := keysOf(handed)
 	for _, from := range []string{formerVersion, newVersion} {
 		if keys[from] < handedAtLeast {
 			s.TooLittle = append(s.TooLittle, fmt.Sprintf("the other version went on with %d keys of the %s one, not %d",
@@ -302,6 +327,15 @@ const (
 	handedAtLeast   = 10
 	requestsAtLeast = 50
 )
+
+// keysOf is how many keys each version left.
+func keysOf(handed []Handed) map[string]int {
+	keys := map[string]int{}
+	for _, h := range handed {
+		keys[h.From] += h.Keys
+	}
+	return keys
+}
 
 // handed counts the keys that a process of one version left, and one of the other went on with.
 func (w *world) handed(ctx context.Context) (list []Handed, err error) {
