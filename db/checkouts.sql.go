@@ -178,9 +178,9 @@ SELECT c.tenant_id, c.id, c.version, c.status, c.idempotency_key, c.order_id, c.
             'Step', s.step, 'Status', s.status, 'Attempts', s.attempts, 'UpdatedAt', s.updated_at) ORDER BY s.step)
         FROM checkout_steps s
         WHERE s.tenant_id = c.tenant_id AND s.checkout_id = c.id)::jsonb AS steps
-FROM checkouts c
-WHERE c.tenant_id = $1 AND c.status = $2 AND c.id < $3
-ORDER BY c.id DESC LIMIT $4
+FROM checkouts_of_status($1, $2, $3, $4) AS listed (id)
+JOIN checkouts c ON c.tenant_id = $1 AND c.id = listed.id
+ORDER BY c.id DESC
 `
 
 type CheckoutListOfStatusParams struct {
@@ -195,6 +195,7 @@ type CheckoutListOfStatusRow struct {
 	Steps    json.RawMessage
 }
 
+// As OrderListOfStatus.
 func (q *Queries) CheckoutListOfStatus(ctx context.Context, arg CheckoutListOfStatusParams) ([]CheckoutListOfStatusRow, error) {
 	rows, err := q.db.Query(ctx, CheckoutListOfStatus,
 		arg.TenantID,

@@ -339,10 +339,9 @@ FROM unnest($1::text[]) AS s (status)
 CROSS JOIN LATERAL (
     SELECT l.id, l.endpoint_id, l.event_id, l.event_type, l.status, l.attempts, l.http_status, l.last_attempt_at,
         greatest(l.leased_until, l.created_at)::timestamptz AS next_attempt_at, l.created_at
-    FROM webhook_deliveries l
-    WHERE l.tenant_id = $2 AND l.endpoint_id = $3 AND l.status = s.status::delivery_status
-      AND ($4::text = '' OR l.id < $4::text)
-    ORDER BY l.id DESC LIMIT $5) d
+    FROM deliveries_of_status($2, $3, s.status::delivery_status, $4::text, $5) AS listed (id)
+    CROSS JOIN LATERAL (
+        SELECT tenant_id, id, endpoint_id, event_id, event_type, status, body, created_at, lease_token, leased_until, attempts, last_attempt_at, http_status, last_error, ended_at FROM webhook_deliveries w WHERE w.tenant_id = $2 AND w.id = listed.id OFFSET 0) l) d
 ORDER BY d.id DESC LIMIT $5
 `
 
@@ -367,7 +366,7 @@ type DeliveryListRow struct {
 	CreatedAt     time.Time
 }
 
-// A page of an endpoint's deliveries that have one of the statuses, newest first.
+// A page of an endpoint's deliveries that have one of the statuses, newest first; as OrderListOfStatus.
 func (q *Queries) DeliveryList(ctx context.Context, arg DeliveryListParams) ([]DeliveryListRow, error) {
 	rows, err := q.db.Query(ctx, DeliveryList,
 		arg.Statuses,

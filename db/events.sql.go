@@ -67,7 +67,8 @@ FROM (
     UNION ALL
     SELECT f.removed_through
     FROM event_feeds f
-    WHERE f.tenant_id = $1 AND f.removed_event = $4::text) c
+    WHERE f.tenant_id = $1 AND f.removed_event = $4::text
+    OFFSET 0) c -- the event is looked up by its key, whatever its position
 WHERE c.position >= coalesce((SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = $1), 0)
 LIMIT 1
 `

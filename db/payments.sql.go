@@ -1008,9 +1008,10 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentListOfStatus = `-- name: PaymentListOfStatus :many
-SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments
-WHERE tenant_id = $1 AND listed_status = $2::payment_status AND id >= $3 AND id < $4
-ORDER BY id DESC LIMIT $5
+SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.lasting, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message
+FROM payments_of_status($1, $2::payment_status, $3, $4, $5) AS listed (id)
+CROSS JOIN LATERAL (SELECT tenant_id, id, order_id, idempotency_key, currency, payment_method, created_at, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, intent_number, manual_capture, must_be_refunded, intent_spent, lasting, capture_before, capturing_key, capturing_minor, captured_minor, create_sent_at, confirm_sent_at, intent_id, later_intent_id, create_request_id, updated_at, version, status, ended_id, listed_status, intent_closed, confirmable, confirm_request_id, charge_id, next_action, failure_code, failure_decline_code, failure_message FROM payments l WHERE l.tenant_id = $1 AND l.id = listed.id OFFSET 0) p
+ORDER BY p.id DESC
 `
 
 type PaymentListOfStatusParams struct {
@@ -1021,7 +1022,7 @@ type PaymentListOfStatusParams struct {
 	LimitRows int32
 }
 
-// For the statuses that listed_status has.
+// For the statuses that listed_status has, as OrderListOfStatus.
 func (q *Queries) PaymentListOfStatus(ctx context.Context, arg PaymentListOfStatusParams) ([]Payment, error) {
 	rows, err := q.db.Query(ctx, PaymentListOfStatus,
 		arg.TenantID,

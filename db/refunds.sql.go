@@ -342,9 +342,10 @@ func (q *Queries) RefundListOfPayment(ctx context.Context, arg RefundListOfPayme
 }
 
 const RefundListOfStatus = `-- name: RefundListOfStatus :many
-SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds
-WHERE tenant_id = $1 AND status = $2 AND (created_at, id) < ($3::timestamptz, $4::text)
-ORDER BY created_at DESC, id DESC LIMIT $5
+SELECT r.tenant_id, r.id, r.version, r.status, r.origin, r.payment_id, r.order_id, r.idempotency_key, r.stripe_key, r.stripe_refund_id, r.amount_minor, r.currency, r.reason, r.failure_code, r.created_at, r.updated_at
+FROM refunds_of_status($1, $2, $3::timestamptz, $4, $5) AS listed (id)
+CROSS JOIN LATERAL (SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds l WHERE l.tenant_id = $1 AND l.id = listed.id OFFSET 0) r
+ORDER BY r.created_at DESC, r.id DESC
 `
 
 type RefundListOfStatusParams struct {
@@ -355,6 +356,7 @@ type RefundListOfStatusParams struct {
 	LimitRows int32
 }
 
+// As OrderListOfStatus.
 func (q *Queries) RefundListOfStatus(ctx context.Context, arg RefundListOfStatusParams) ([]Refund, error) {
 	rows, err := q.db.Query(ctx, RefundListOfStatus,
 		arg.TenantID,

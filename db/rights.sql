@@ -113,4 +113,22 @@ BEGIN
     EXECUTE format('ALTER FUNCTION erase_customer SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
     REVOKE ALL ON FUNCTION erase_customer FROM PUBLIC;
     GRANT EXECUTE ON FUNCTION erase_customer TO payonce_service;
+
+    -- The lists by status: for the service, an index cannot be asked for a status. These return ids of the tenant that is
+    -- named, and nothing else of it; the rows are read under the policies.
+    EXECUTE format('ALTER FUNCTION orders_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
+    EXECUTE format('ALTER FUNCTION payments_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
+    EXECUTE format('ALTER FUNCTION refunds_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
+    REVOKE ALL ON FUNCTION orders_of_status, payments_of_status, refunds_of_status FROM PUBLIC;
+    GRANT EXECUTE ON FUNCTION orders_of_status, payments_of_status, refunds_of_status TO payonce_service;
+    -- part: checkouts {
+    EXECUTE format('ALTER FUNCTION checkouts_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
+    REVOKE ALL ON FUNCTION checkouts_of_status FROM PUBLIC;
+    GRANT EXECUTE ON FUNCTION checkouts_of_status TO payonce_service;
+    -- part: checkouts }
+    -- part: webhooks {
+    EXECUTE format('ALTER FUNCTION deliveries_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
+    REVOKE ALL ON FUNCTION deliveries_of_status FROM PUBLIC;
+    GRANT EXECUTE ON FUNCTION deliveries_of_status TO payonce_service;
+    -- part: webhooks }
 END $$;

@@ -29,14 +29,15 @@ WHERE c.tenant_id = @tenant_id AND c.id < @before
 ORDER BY c.id DESC LIMIT @limit_rows;
 
 -- name: CheckoutListOfStatus :many
+-- As OrderListOfStatus.
 SELECT sqlc.embed(c),
     (SELECT jsonb_agg(jsonb_build_object(
             'Step', s.step, 'Status', s.status, 'Attempts', s.attempts, 'UpdatedAt', s.updated_at) ORDER BY s.step)
         FROM checkout_steps s
         WHERE s.tenant_id = c.tenant_id AND s.checkout_id = c.id)::jsonb AS steps
-FROM checkouts c
-WHERE c.tenant_id = @tenant_id AND c.status = @status AND c.id < @before
-ORDER BY c.id DESC LIMIT @limit_rows;
+FROM checkouts_of_status(@tenant_id, @status, @before, @limit_rows) AS listed (id)
+JOIN checkouts c ON c.tenant_id = @tenant_id AND c.id = listed.id
+ORDER BY c.id DESC;
 
 -- name: CheckoutStatusesRead :many
 -- Over arrays, for the requests that wait for the end of a checkout. No row: the tenant has no such checkout.

@@ -26,17 +26,16 @@ FROM webhook_deliveries d
 WHERE d.tenant_id = @tenant_id AND d.id = @id;
 
 -- name: DeliveryList :many
--- A page of an endpoint's deliveries that have one of the statuses, newest first.
+-- A page of an endpoint's deliveries that have one of the statuses, newest first; as OrderListOfStatus.
 SELECT d.id, d.endpoint_id, d.event_id, d.event_type, d.status, d.attempts, d.http_status, d.last_attempt_at,
     d.next_attempt_at, d.created_at
 FROM unnest(@statuses::text[]) AS s (status)
 CROSS JOIN LATERAL (
     SELECT l.id, l.endpoint_id, l.event_id, l.event_type, l.status, l.attempts, l.http_status, l.last_attempt_at,
         greatest(l.leased_until, l.created_at)::timestamptz AS next_attempt_at, l.created_at
-    FROM webhook_deliveries l
-    WHERE l.tenant_id = @tenant_id AND l.endpoint_id = @endpoint_id AND l.status = s.status::delivery_status
-      AND (@after::text = '' OR l.id < @after::text)
-    ORDER BY l.id DESC LIMIT @limit_rows) d
+    FROM deliveries_of_status(@tenant_id, @endpoint_id, s.status::delivery_status, @after::text, @limit_rows) AS listed (id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM webhook_deliveries w WHERE w.tenant_id = @tenant_id AND w.id = listed.id OFFSET 0) l) d
 ORDER BY d.id DESC LIMIT @limit_rows;
 
 -- name: DeliveryLease :many

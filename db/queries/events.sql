@@ -53,7 +53,8 @@ FROM (
     UNION ALL
     SELECT f.removed_through
     FROM event_feeds f
-    WHERE f.tenant_id = @tenant_id AND f.removed_event = @event_id::text) c
+    WHERE f.tenant_id = @tenant_id AND f.removed_event = @event_id::text
+    OFFSET 0) c -- the event is looked up by its key, whatever its position
 WHERE c.position >= coalesce((SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = @tenant_id), 0)
 LIMIT 1;
 

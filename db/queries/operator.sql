@@ -21,12 +21,12 @@ WITH work AS MATERIALIZED (
         w.parked_at IS NULL AND w.next_attempt_at < clock_timestamp() - interval '30 seconds'
             AND w.leased_until < clock_timestamp() - interval '30 seconds' AS overdue,
         EXISTS (
-            SELECT FROM stripe_call_rows s
-            WHERE s.tenant_id = w.tenant_id
-              AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
-                  w.tenant_id || ':' || w.key || ':capture',
-                  (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
-              AND (s.outcome = 'unknown' OR s.outcome = 'sent' AND NOT w.held))
+            SELECT FROM unnest(ARRAY[w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+                w.tenant_id || ':' || w.key || ':capture',
+                (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key)])
+                AS made (stripe_key)
+            JOIN stripe_call_rows s ON s.tenant_id = w.tenant_id AND s.stripe_key = made.stripe_key
+            WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND NOT w.held)
             OR NOT w.held AND EXISTS (
                 SELECT FROM confirms_without_outcome c WHERE c.tenant_id = w.tenant_id AND c.key = w.key) AS unknown
     FROM work w
@@ -66,12 +66,12 @@ LEFT JOIN LATERAL (
     SELECT min(c.first_sent_at) AS first_sent_at
     FROM (
         SELECT r.first_sent_at
-        FROM stripe_call_rows r
-        WHERE r.tenant_id = w.tenant_id
-          AND r.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
-              w.tenant_id || ':' || w.key || ':capture',
-              (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
-          AND (r.outcome = 'unknown' OR r.outcome = 'sent' AND NOT w.held)
+        FROM unnest(ARRAY[w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+            w.tenant_id || ':' || w.key || ':capture',
+            (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key)])
+            AS made (stripe_key)
+        JOIN stripe_call_rows r ON r.tenant_id = w.tenant_id AND r.stripe_key = made.stripe_key
+        WHERE (r.outcome = 'unknown' OR r.outcome = 'sent' AND NOT w.held)
         UNION ALL
         SELECT n.sent_at
         FROM confirms_without_outcome n

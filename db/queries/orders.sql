@@ -23,10 +23,12 @@ WHERE tenant_id = @tenant_id AND customer_reference = @customer_reference::text
 ORDER BY id DESC LIMIT @limit_rows;
 
 -- name: OrderListOfStatus :many
--- For the statuses that listed_status has.
-SELECT * FROM orders
-WHERE tenant_id = @tenant_id AND listed_status = @status::order_status AND id >= @from_id AND id < @before
-ORDER BY id DESC LIMIT @limit_rows;
+-- For the statuses that listed_status has. The function is the look-up in its index, which the policies keep this role
+-- from.
+SELECT o.*
+FROM orders_of_status(@tenant_id, @status::order_status, @from_id, @before, @limit_rows) AS listed (id)
+CROSS JOIN LATERAL (SELECT * FROM orders l WHERE l.tenant_id = @tenant_id AND l.id = listed.id OFFSET 0) o
+ORDER BY o.id DESC;
 
 -- name: OrderListScan :many
 -- For the other statuses: looks at the next @scan_rows orders. Returns those with the status, and the last that it has

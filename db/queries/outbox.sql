@@ -59,9 +59,9 @@ WITH expired AS (
     SELECT * FROM heads
     UNION ALL
     SELECT f.tenant_id, f.aggregate_id, f.version, f.seq, f.type, f.data, f.traceparent, f.created_at, f.attempts
-    FROM heads h
+    FROM (SELECT heads.*, heads.version + @run_max::bigint AS run_end FROM heads OFFSET 0) h
     JOIN outbox_events f ON f.tenant_id = h.tenant_id AND f.aggregate_id = h.aggregate_id
-        AND f.version > h.version AND f.version < h.version + @run_max::bigint
+        AND f.version > h.version AND f.version < h.run_end
     WHERE coalesce(f.published_at, f.parked_at) IS NULL
 )
 SELECT lease.id AS lease_id, coalesce((SELECT min(held.id) FROM held), lease.id)::bigint AS oldest_lease,

@@ -279,10 +279,11 @@ WHERE (@status::text = '' OR p.status::text = @status) AND p.id >= @from_id::tex
 ORDER BY p.id DESC LIMIT @limit_rows;
 
 -- name: PaymentListOfStatus :many
--- For the statuses that listed_status has.
-SELECT * FROM payments
-WHERE tenant_id = @tenant_id AND listed_status = @status::payment_status AND id >= @from_id AND id < @before
-ORDER BY id DESC LIMIT @limit_rows;
+-- For the statuses that listed_status has, as OrderListOfStatus.
+SELECT p.*
+FROM payments_of_status(@tenant_id, @status::payment_status, @from_id, @before, @limit_rows) AS listed (id)
+CROSS JOIN LATERAL (SELECT * FROM payments l WHERE l.tenant_id = @tenant_id AND l.id = listed.id OFFSET 0) p
+ORDER BY p.id DESC;
 
 -- name: PaymentListScan :many
 -- For the other statuses, as OrderListScan.

@@ -19,9 +19,11 @@ WHERE tenant_id = @tenant_id AND amount_minor <> 0
 ORDER BY created_at DESC, id DESC LIMIT @limit_rows;
 
 -- name: RefundListOfStatus :many
-SELECT * FROM refunds
-WHERE tenant_id = @tenant_id AND status = @status AND (created_at, id) < (@before_at::timestamptz, @before_id::text)
-ORDER BY created_at DESC, id DESC LIMIT @limit_rows;
+-- As OrderListOfStatus.
+SELECT r.*
+FROM refunds_of_status(@tenant_id, @status, @before_at::timestamptz, @before_id, @limit_rows) AS listed (id)
+CROSS JOIN LATERAL (SELECT * FROM refunds l WHERE l.tenant_id = @tenant_id AND l.id = listed.id OFFSET 0) r
+ORDER BY r.created_at DESC, r.id DESC;
 
 -- name: RefundListOfPayment :many
 -- order_id, status: empty for all. A payment has few refunds.

@@ -84,7 +84,7 @@ func (l *loops) start() {
 		return
 	}
 	var ctx context.Context
-	ctx, l.end = context.WithCancel(context.Background())
+	ctx, l.end = context.WithCancel(postgres.ForAllTenants(context.Background(), "the loops"))
 	// A loop that was stopped in the middle of a window keeps its lease for longer than is measured.
 	if _, err := l.pool.Raw().Exec(ctx, "UPDATE reconciliation_windows SET leased_until = '-infinity'"); err != nil {
 		fmt.Fprintln(os.Stderr, "  loops:", err)
