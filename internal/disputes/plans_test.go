@@ -17,7 +17,8 @@ func TestDisputeListsReadOneIndex(t *testing.T) {
 	conn, err := pool.Raw().Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
-	for _, setting := range []string{"SET plan_cache_mode = force_generic_plan", "SET enable_seqscan = off"} {
+	for _, setting := range []string{"SET plan_cache_mode = force_generic_plan", "SET enable_seqscan = off",
+		"SET ROLE payonce_service", "SET payonce.tenants = 'ten_1'"} {
 		_, err = conn.Exec(t.Context(), setting)
 		require.NoError(t, err)
 	}

@@ -23,7 +23,7 @@ func (p *Pool) PlanOfBatch(t *testing.T, prepare, explain string) (plan []string
 	require.NoError(t, err)
 	alone := conn.Hijack() // with what is prepared
 	defer func() { require.NoError(t, alone.Close(t.Context())) }()
-	_, err = alone.PgConn().Exec(t.Context(), prepare).ReadAll()
+	_, err = alone.PgConn().Exec(t.Context(), "SET ROLE payonce_service; SET payonce.tenants = 'ten_1'; "+prepare).ReadAll()
 	require.NoError(t, err)
 	got, err := alone.PgConn().Exec(t.Context(), explain).ReadAll()
 	require.NoError(t, err)

@@ -172,15 +172,16 @@ func TestRetentionReadsWhatIsOld(t *testing.T) {
 	exec(`INSERT INTO inbox_events (consumer, event_id, status, type, done_at)
 		SELECT 'stripe', 'evt_' || n, 'done', 't', now() - CASE WHEN n <= 3 THEN 9 ELSE 1 END * interval '1 hour'
 		FROM generate_series(1, 20000) n`)
-	exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, published_at)
-		SELECT 'ten_1', 'ord_' || n, 1, 't', '{}', n, now() - CASE WHEN n <= 3 THEN 9 ELSE 1 END * interval '1 hour'
+	exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, created_at, published_at)
+		SELECT 'ten_1', 'ord_' || n, 1, 't', '{}', n, now() - interval '10 days',
+			now() - CASE WHEN n <= 3 THEN 9 ELSE 2 END * interval '1 day'
 		FROM generate_series(1, 20000) n`)
 	exec(`INSERT INTO event_feeds (tenant_id, last_position) VALUES ('ten_1', 20000)`)
 	statements := map[string]string{
 		"KeyDropAnswers":      "EXECUTE s('5 hours', 0, 20)",
 		"KeyDeleteTombstones": "EXECUTE s('5 hours', 0, 20)",
 		"InboxReap":           "EXECUTE s('5 hours', 0, 20)",
-		"FeedReap":            "EXECUTE s('ten_1', 20, '5 hours')",
+		"FeedReap":            "EXECUTE s('ten_1', 20, '5 days')",
 	}
 	sql := map[string]string{"KeyDropAnswers": db.KeyDropAnswers, "KeyDeleteTombstones": db.KeyDeleteTombstones,
 		"InboxReap": db.InboxReap, "FeedReap": db.FeedReap}
