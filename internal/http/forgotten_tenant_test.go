@@ -29,6 +29,7 @@ func TestForgottenTenant(t *testing.T) {
 	stranger := w.NewTenant()
 
 	const ofArrays, ofOne = `\w+\.tenant_id = asked\.tenant_id AND `, `(?:\w+\.)?tenant_id = (\$\d+)`
+	const ofIDs = `(?s)_of_status\((\$\d+)(.*?)l\.tenant_id = \$\d+` // the function returns ids of whatever tenant is named
 	for _, c := range []struct{ query, condition, path, object string }{
 		{"OrdersRead", ofArrays, "/v1/orders/" + order, order},
 		{"PaymentsRead", ofArrays, "/v1/payments/" + payment, payment},
@@ -38,17 +39,16 @@ func TestForgottenTenant(t *testing.T) {
 		{"PaymentListOfOrder", ofOne, "/v1/payments?order_id=" + order, payment},
 		{"PaymentListScan", ofOne, "/v1/payments?status=succeeded", payment},
 		{"RefundList", ofOne, "/v1/refunds", refund},
-		{"RefundListOfStatus", ofOne, "/v1/refunds?status=succeeded", refund},
+		{"RefundListOfStatus", ofIDs, "/v1/refunds?status=succeeded", refund},
 		{"RefundListOfPayment", ofOne, "/v1/refunds?payment_id=" + payment, refund},
 		{"RefundListOfOrder", ofOne, "/v1/refunds?order_id=" + order, refund},
 		{"FeedList", ofOne, "/v1/events", order},                              // part: events
 		{"KeyHistoryKey", ofOne, "/v1/idempotency-keys/the-payment", payment}, // part: history
 	} {
 		t.Run(c.query, func(t *testing.T) {
-			with := ""
-			if c.condition == ofOne {
-				with = "$1::text IS NOT NULL"
-			}
+			with := map[string]string{
+				ofOne: "$1::text IS NOT NULL", ofIDs: "_of_status('" + w.Tenant.ID + "'${2}${1}::text IS NOT NULL",
+			}[c.condition]
 			for _, p := range []*pgproxy.Proxy{proxy, open} {
 				p.Rewrite("name: "+c.query+" ", c.condition, with)
 			}

@@ -31,9 +31,9 @@ func TestPoliciesCostNoIndex(t *testing.T) {
 	otherwise := map[string]string{
 		"APIKeyAuthenticate":  "the other table is asked first, by its whole key",
 		"CellSet":             "the owner's",
-		"CheckoutStepAdvance": "a checkout has few steps",
-		"EventsAfterConsumer": "a look-up by the whole key",
-		"ReconcileOrders":     "of a checkout; on an empty table its indexes cost the same",
+		"CheckoutStepAdvance": "a checkout has few steps",                                   // part: checkouts
+		"EventsAfterConsumer": "a look-up by the whole key",                                 // part: consumers
+		"ReconcileOrders":     "of a checkout; on an empty table its indexes cost the same", // part: checkouts
 		"RefundOtherInFlight": "a payment has few refunds, and is asked for",
 		"RefundsOwedDue":      "a look-up by the whole key",
 		"ReconcileRefunded":   "the index by time",
@@ -53,7 +53,7 @@ func TestPoliciesCostNoIndex(t *testing.T) {
 			}
 		})
 	}
-	require.Greater(t, looked, 200, "the plans were not read")
+	require.Greater(t, looked, 80, "the plans were not read")
 }
 
 // queryTexts is the SQL of each query, as sqlc has it in package db.
@@ -78,7 +78,7 @@ func queryTexts(t *testing.T) map[string]string {
 			return true
 		})
 	}
-	require.Greater(t, len(texts), 100)
+	require.Greater(t, len(texts), 50)
 	return texts
 }
 
