@@ -26,7 +26,10 @@ func TestCheckoutsAreFiltered(t *testing.T) {
 	require.Equal(t, []string{waits}, list("status=processing"))
 	require.Equal(t, []string{compensated}, list("status=compensated"))
 	require.Equal(t, []string{completed.id()}, list("status=completed"))
-	page := b.get("/v1/checkouts?status=completed").object["data"].([]any)
+	later := b.post("/v1/checkouts", "completed-later", body).id()
+	require.Equal(t, []string{later, completed.id()}, list("status=completed"), "the newest first")
+	require.Equal(t, []string{completed.id()}, list("status=completed&starting_after="+later))
+	page := b.get("/v1/checkouts?status=completed&starting_after=" + later).object["data"].([]any)
 	require.Equal(t, b.get("/v1/checkouts/"+completed.id()).object, page[0], "with its steps")
 	b.allRefused("/v1/checkouts", "status=paid", "status=", "status=completed&status=completed", "order_id=x",
 		"created_after=2026-01-01T00:00:00Z", "starting_after=x", "starting_after="+ids.New(ids.Checkout))
