@@ -20,7 +20,7 @@ WITH held AS MATERIALIZED (
     SELECT u.currency, u.failure_code, u.updated_at
     FROM payments u
     WHERE u.manual_capture AND u.ended_id IS NOT NULL
-      AND u.created_at > (SELECT clock_timestamp()) - interval '40 days'
+      AND u.created_at > (SELECT clock_timestamp() - interval '40 days')
     ORDER BY u.created_at DESC LIMIT 100000
 ), expired AS MATERIALIZED (
     SELECT u.currency

@@ -258,7 +258,7 @@ WITH uncaptured AS MATERIALIZED (
     SELECT u.tenant_id, u.id, u.order_id, u.amount_minor, u.currency, u.updated_at, u.failure_code
     FROM payments u
     WHERE u.manual_capture AND u.ended_id IS NOT NULL
-      AND u.created_at > (SELECT clock_timestamp()) - interval '40 days'
+      AND u.created_at > (SELECT clock_timestamp() - interval '40 days')
     ORDER BY u.created_at DESC LIMIT @scan_max
 )
 SELECT p.tenant_id, p.id, p.order_id, p.amount_minor, p.currency, p.updated_at

@@ -171,7 +171,10 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	p.standby = NewBatched(p, awaitStandby)
 	p.keys, p.probe = p.pgx, p.pgx
 	if reserved {
-		if p.keys, err = reserve(ctx, hot, keyConns); err == nil {
+		keys := hot.Copy() // A migration may hold their table for longer than a batch waits, and nobody runs a look-up again.
+		keys.ConnConfig.RuntimeParams["lock_timeout"] = params["lock_timeout"]
+		keys.ConnConfig.RuntimeParams["statement_timeout"] = params["statement_timeout"]
+		if p.keys, err = reserve(ctx, keys, keyConns); err == nil {
 			probe := cfg.Copy()
 			probe.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // Ping itself is one.
 			probe.MaxConnIdleTime = probeIdleFor
