@@ -108,27 +108,20 @@ BEGIN
         EXECUTE format('GRANT %s ON %s TO payonce_service', given.may, given.name);
     END LOOP;
 
-    -- The service erases a customer whole or not at all: the function has the rights that its role lacks. Its schema is
-    -- named, so that who calls it cannot put a table of their own before ours.
-    EXECUTE format('ALTER FUNCTION erase_customer SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
-    REVOKE ALL ON FUNCTION erase_customer FROM PUBLIC;
-    GRANT EXECUTE ON FUNCTION erase_customer TO payonce_service;
-
-    -- The lists by status: for the service, an index cannot be asked for a status. These return ids of the tenant that is
-    -- named, and nothing else of it; the rows are read under the policies.
-    EXECUTE format('ALTER FUNCTION orders_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
-    EXECUTE format('ALTER FUNCTION payments_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
-    EXECUTE format('ALTER FUNCTION refunds_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
-    REVOKE ALL ON FUNCTION orders_of_status, payments_of_status, refunds_of_status FROM PUBLIC;
-    GRANT EXECUTE ON FUNCTION orders_of_status, payments_of_status, refunds_of_status TO payonce_service;
-    -- part: checkouts {
-    EXECUTE format('ALTER FUNCTION checkouts_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
-    REVOKE ALL ON FUNCTION checkouts_of_status FROM PUBLIC;
-    GRANT EXECUTE ON FUNCTION checkouts_of_status TO payonce_service;
-    -- part: checkouts }
-    -- part: webhooks {
-    EXECUTE format('ALTER FUNCTION deliveries_of_status SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
-    REVOKE ALL ON FUNCTION deliveries_of_status FROM PUBLIC;
-    GRANT EXECUTE ON FUNCTION deliveries_of_status TO payonce_service;
-    -- part: webhooks }
+    -- Functions with the rights of the owner, which the service may call. It erases a customer whole or not at all. The
+    -- lists by status are look-ups that the policies keep its role from: they return ids of the tenant that is named, and
+    -- the rows are read under the policies. The schema is named, so that who calls them cannot put a table of their own
+    -- before ours.
+    FOR given IN
+        SELECT f.oid::regprocedure AS name
+        FROM (VALUES ('erase_customer'), ('orders_of_status'), ('payments_of_status')
+            , ('checkouts_of_status') -- part: checkouts
+            , ('deliveries_of_status') -- part: webhooks
+            , ('refunds_of_status')) AS owners (name)
+        JOIN pg_proc f ON f.proname = owners.name AND f.pronamespace = current_schema()::regnamespace
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp', given.name, current_schema());
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', given.name);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO payonce_service', given.name);
+    END LOOP;
 END $$;

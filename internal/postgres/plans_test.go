@@ -140,7 +140,7 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 			"EXECUTE s('{pending}', 'ten_1', 'whe_down', 'z', 21)", "EXECUTE s('{failed}', 'ten_1', 'whe_down', '', 21)",
 		} {
 			read, plan := explained(t, pool, generic, db.DeliveryList, list)
-			require.Less(t, read, 400, plan)
+			require.Less(t, read, 600, plan) // most are the catalogue's, where the function plans its statement
 		}
 		read, plan := explained(t, pool, generic, db.DeliveriesSkip, "EXECUTE s(5)")
 		require.Less(t, read, 300, plan)
