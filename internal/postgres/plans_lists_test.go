@@ -77,7 +77,7 @@ func TestListsReadWhatTheyReturn(t *testing.T) {
 					rows = 5
 				}
 				require.Regexp(t, fmt.Sprintf(`^(Limit|Sort|Result) .*rows=%d loops`, rows), plan, name)
-				most := 400 // of which up to two hundred are the catalogue's, where a function plans its statement
+				most := 400                           // of which up to two hundred are the catalogue's, where a function plans its statement
 				if name == "RefundList" && !analyze { // Without statistics the policy seems to leave few rows to sort.
 					most = 1000
 				}
