@@ -114,10 +114,10 @@ BEGIN
     -- before ours.
     FOR given IN
         SELECT f.oid::regprocedure AS name
-        FROM (VALUES ('erase_customer'), ('orders_of_status'), ('payments_of_status')
-            , ('checkouts_of_status') -- part: checkouts
-            , ('deliveries_of_status') -- part: webhooks
-            , ('refunds_of_status')) AS owners (name)
+        FROM unnest(ARRAY['erase_customer', 'orders_of_status', 'payments_of_status'
+            , 'checkouts_of_status' -- part: checkouts
+            , 'deliveries_of_status' -- part: webhooks
+            , 'refunds_of_status']) AS owners (name)
         JOIN pg_proc f ON f.proname = owners.name AND f.pronamespace = current_schema()::regnamespace
     LOOP
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp', given.name, current_schema());
