@@ -102,7 +102,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]Order
 const PaymentBegin = `-- name: PaymentBegin :many
 
 WITH asked AS MATERIALIZED (
-    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.amount_minor, a.currency, a.payment_method, a.intent_number, a.intent_id, a.manual_capture, a.created_at, a.event_data, a.traceparent
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.payment_method, a.intent_number, a.intent_id, a.manual_capture, a.created_at, a.event_data, a.traceparent
     FROM (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS order_id,
             unnest($3::text[]) AS key,
@@ -110,15 +110,14 @@ WITH asked AS MATERIALIZED (
             unnest($6::smallint[]) AS fingerprint_version,
             unnest($7::text[]) AS request_id, unnest($8::text[]) AS recovery_point,
             unnest($9::uuid[]) AS claim_token, unnest($10::interval[]) AS lease,
-            unnest($11::text[]) AS payment_id, unnest($12::bigint[]) AS amount_minor,
-            unnest($13::text[]) AS currency, unnest($14::text[]) AS payment_method,
-            unnest($15::integer[]) AS intent_number, unnest($16::text[]) AS intent_id,
-            unnest($17::boolean[]) AS manual_capture,
-            unnest($18::timestamptz[]) AS created_at, unnest($19::bytea[]) AS event_data,
-            unnest($20::text[]) AS traceparent
+            unnest($11::text[]) AS payment_id, unnest($12::text[]) AS payment_method,
+            unnest($13::integer[]) AS intent_number, unnest($14::text[]) AS intent_id,
+            unnest($15::boolean[]) AS manual_capture,
+            unnest($16::timestamptz[]) AS created_at, unnest($17::bytea[]) AS event_data,
+            unnest($18::text[]) AS traceparent
         LIMIT cardinality($3::text[])) a
 ), payable AS MATERIALIZED (
-    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.amount_minor, asked.currency, asked.payment_method, asked.intent_number, asked.intent_id, asked.manual_capture, asked.created_at, asked.event_data, asked.traceparent
+    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.payment_method, asked.intent_number, asked.intent_id, asked.manual_capture, asked.created_at, asked.event_data, asked.traceparent, o.amount_minor, o.currency, o.version AS order_version, o.created_at AS order_created_at
     FROM asked
     JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
@@ -141,7 +140,7 @@ WITH asked AS MATERIALIZED (
     RETURNING claim_token
 ), begun AS MATERIALIZED (
     -- A join would compare each row with each; IS TRUE keeps this from becoming one.
-    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.manual_capture, payable.created_at, payable.event_data, payable.traceparent FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
+    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.payment_method, payable.intent_number, payable.intent_id, payable.manual_capture, payable.created_at, payable.event_data, payable.traceparent, payable.amount_minor, payable.currency, payable.order_version, payable.order_created_at FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         manual_capture, intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
@@ -154,7 +153,8 @@ WITH asked AS MATERIALIZED (
     SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
     FROM begun
 )
-SELECT begun.ordinal::integer AS ordinal FROM begun
+SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version, begun.order_created_at
+FROM begun
 `
 
 type PaymentBeginParams struct {
@@ -169,8 +169,6 @@ type PaymentBeginParams struct {
 	ClaimTokens         []uuid.UUID
 	Leases              []time.Duration
 	PaymentIds          []string
-	AmountsMinor        []int64
-	Currencies          []string
 	PaymentMethods      []string
 	IntentNumbers       []int32
 	IntentIds           []string
@@ -178,6 +176,14 @@ type PaymentBeginParams struct {
 	CreatedAt           []time.Time
 	EventData           [][]byte
 	Traceparents        []string
+}
+
+type PaymentBeginRow struct {
+	Ordinal        int32
+	AmountMinor    int64
+	Currency       string
+	OrderVersion   int64
+	OrderCreatedAt time.Time
 }
 
 // The three phases of a payment and the look-up before them, over arrays: one statement, one round trip and one commit
@@ -194,13 +200,13 @@ type PaymentBeginParams struct {
 // The LIMIT of what is asked changes nothing: a planner takes a limit that it does not know for a tenth of its ten
 // rows, and to look up one row an index is always better than to read a table, however small that is. OFFSET 0 keeps a
 // condition from becoming a join, whose planner might know only the tenant of what it looks for.
-// T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
-// order can be paid, was not made by a checkout, has no live payment, and no payment has created, closed or retired the
-// PaymentIntent since that was read. It waits for no order that another transaction has locked: such a row is not done
-// either, and the caller locks the order before it tries again. A second live payment of an order violates
-// one_live_payment_per_order, a second creation of its intent intent_is_created_once. The first call is the creation of
-// the intent or, where the order has one, its confirm.
-func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]int32, error) {
+// T1: claims the key, records the payment, its event and the call it is about to make, and returns what the order says of
+// it. Claims nothing unless the order can be paid, was not made by a checkout, has no live payment, and no payment has
+// created, closed or retired the PaymentIntent since the caller read it; or, if the caller has read nothing and takes
+// the payment for the order's first, unless it is. It waits for no order that another transaction has locked: such a row
+// is not done either. A second live payment of an order violates one_live_payment_per_order, a second creation of its
+// intent intent_is_created_once. The first call is the creation of the intent or, where the order has one, its confirm.
+func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]PaymentBeginRow, error) {
 	rows, err := q.db.Query(ctx, PaymentBegin,
 		arg.TenantIds,
 		arg.OrderIds,
@@ -213,8 +219,6 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 		arg.ClaimTokens,
 		arg.Leases,
 		arg.PaymentIds,
-		arg.AmountsMinor,
-		arg.Currencies,
 		arg.PaymentMethods,
 		arg.IntentNumbers,
 		arg.IntentIds,
@@ -227,13 +231,19 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 		return nil, err
 	}
 	defer rows.Close()
-	items := []int32{}
+	items := []PaymentBeginRow{}
 	for rows.Next() {
-		var ordinal int32
-		if err := rows.Scan(&ordinal); err != nil {
+		var i PaymentBeginRow
+		if err := rows.Scan(
+			&i.Ordinal,
+			&i.AmountMinor,
+			&i.Currency,
+			&i.OrderVersion,
+			&i.OrderCreatedAt,
+		); err != nil {
 			return nil, err
 		}
-		items = append(items, ordinal)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -14,12 +14,12 @@
 -- condition from becoming a join, whose planner might know only the tenant of what it looks for.
 
 -- name: PaymentBegin :many
--- T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
--- order can be paid, was not made by a checkout, has no live payment, and no payment has created, closed or retired the
--- PaymentIntent since that was read. It waits for no order that another transaction has locked: such a row is not done
--- either, and the caller locks the order before it tries again. A second live payment of an order violates
--- one_live_payment_per_order, a second creation of its intent intent_is_created_once. The first call is the creation of
--- the intent or, where the order has one, its confirm.
+-- T1: claims the key, records the payment, its event and the call it is about to make, and returns what the order says of
+-- it. Claims nothing unless the order can be paid, was not made by a checkout, has no live payment, and no payment has
+-- created, closed or retired the PaymentIntent since the caller read it; or, if the caller has read nothing and takes
+-- the payment for the order's first, unless it is. It waits for no order that another transaction has locked: such a row
+-- is not done either. A second live payment of an order violates one_live_payment_per_order, a second creation of its
+-- intent intent_is_created_once. The first call is the creation of the intent or, where the order has one, its confirm.
 WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.*
     FROM (
@@ -29,15 +29,14 @@ WITH asked AS MATERIALIZED (
             unnest(@fingerprint_versions::smallint[]) AS fingerprint_version,
             unnest(@request_ids::text[]) AS request_id, unnest(@recovery_points::text[]) AS recovery_point,
             unnest(@claim_tokens::uuid[]) AS claim_token, unnest(@leases::interval[]) AS lease,
-            unnest(@payment_ids::text[]) AS payment_id, unnest(@amounts_minor::bigint[]) AS amount_minor,
-            unnest(@currencies::text[]) AS currency, unnest(@payment_methods::text[]) AS payment_method,
+            unnest(@payment_ids::text[]) AS payment_id, unnest(@payment_methods::text[]) AS payment_method,
             unnest(@intent_numbers::integer[]) AS intent_number, unnest(@intent_ids::text[]) AS intent_id,
             unnest(@manual_captures::boolean[]) AS manual_capture,
             unnest(@created_at::timestamptz[]) AS created_at, unnest(@event_data::bytea[]) AS event_data,
             unnest(@traceparents::text[]) AS traceparent
         LIMIT cardinality(@keys::text[])) a
 ), payable AS MATERIALIZED (
-    SELECT asked.*
+    SELECT asked.*, o.amount_minor, o.currency, o.version AS order_version, o.created_at AS order_created_at
     FROM asked
     JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
@@ -73,7 +72,8 @@ WITH asked AS MATERIALIZED (
     SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
     FROM begun
 )
-SELECT begun.ordinal::integer AS ordinal FROM begun;
+SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version, begun.order_created_at
+FROM begun;
 
 -- name: PaymentIntentRecord :many
 -- T1b: stores the PaymentIntent's id, with which its creation has succeeded, and records the confirm. Not done: the

@@ -16,7 +16,7 @@ import (
 // payments.sql, and the reads of one object (reads.go) in reads.sql.
 type statements struct {
 	OrderToPay          *postgres.Batched[orderKey, db.OrderToPayRow]
-	PaymentBegin        *postgres.Batched[beginRow, struct{}]
+	PaymentBegin        *postgres.Batched[beginRow, db.PaymentBeginRow]
 	PaymentIntentRecord *postgres.Batched[recordRow, struct{}]
 	PaymentFinish       *postgres.Batched[finishRow, struct{}]
 
@@ -31,7 +31,7 @@ func newStatements(pool *postgres.Pool) statements {
 			Run:    runOrderToPay,
 			Tenant: func(r *orderKey) string { return r.TenantID },
 		}),
-		PaymentBegin: postgres.NewBatched(pool, postgres.Statement[beginRow, struct{}]{
+		PaymentBegin: postgres.NewBatched(pool, postgres.Statement[beginRow, db.PaymentBeginRow]{
 			Run:    runPaymentBegin,
 			Tenant: func(r *beginRow) string { return r.Request.TenantID },
 			Locks:  func(r *beginRow) string { return r.Request.TenantID + r.Payment.OrderID },
@@ -40,6 +40,7 @@ func newStatements(pool *postgres.Pool) statements {
 				_, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.Request.TenantID, ID: r.Payment.OrderID})
 				return err
 			},
+			Waits: func(r *beginRow) bool { return r.OrderRead },
 		}),
 		PaymentIntentRecord: postgres.NewBatched(pool, postgres.Statement[recordRow, struct{}]{
 			Run:    runPaymentIntentRecord,
@@ -81,9 +82,10 @@ type beginRow struct {
 	Payment     db.Payment
 	Event       []byte // payment.created
 	Traceparent *string
+	OrderRead   bool // and it could be paid; otherwise the payment is taken for the order's first
 }
 
-func runPaymentBegin(ctx context.Context, q *db.Queries, rows []beginRow, done func(int32, struct{})) error {
+func runPaymentBegin(ctx context.Context, q *db.Queries, rows []beginRow, done func(int32, db.PaymentBeginRow)) error {
 	var p db.PaymentBeginParams
 	for i := range rows {
 		r := &rows[i]
@@ -98,8 +100,6 @@ func runPaymentBegin(ctx context.Context, q *db.Queries, rows []beginRow, done f
 		p.ClaimTokens = append(p.ClaimTokens, r.Claim.ClaimToken)
 		p.Leases = append(p.Leases, r.Claim.Lease)
 		p.PaymentIds = append(p.PaymentIds, r.Payment.ID)
-		p.AmountsMinor = append(p.AmountsMinor, r.Payment.AmountMinor)
-		p.Currencies = append(p.Currencies, r.Payment.Currency)
 		p.PaymentMethods = append(p.PaymentMethods, r.Payment.PaymentMethod)
 		p.IntentNumbers = append(p.IntentNumbers, r.Payment.IntentNumber)
 		p.IntentIds = append(p.IntentIds, orEmpty(r.Payment.IntentID))
@@ -108,8 +108,11 @@ func runPaymentBegin(ctx context.Context, q *db.Queries, rows []beginRow, done f
 		p.EventData = append(p.EventData, r.Event)
 		p.Traceparents = append(p.Traceparents, orEmpty(r.Traceparent))
 	}
-	ordinals, err := q.PaymentBegin(ctx, p)
-	return returned(ordinals, err, done)
+	begun, err := q.PaymentBegin(ctx, p)
+	for _, row := range begun {
+		done(row.Ordinal, row)
+	}
+	return err
 }
 
 // recordRow is a payment in T1b.

@@ -202,7 +202,7 @@ func TestCancelOfAPaymentThatEnds(t *testing.T) {
 	}
 }
 
-// TestPaymentOfAnOrderThatIsBeingCanceled is refused by what was read, and not by a write.
+// TestPaymentOfAnOrderThatIsBeingCanceled is refused by what is read without a lock.
 func TestPaymentOfAnOrderThatIsBeingCanceled(t *testing.T) {
 	t.Parallel()
 	p, proxy := playProxied(t)
@@ -211,7 +211,7 @@ func TestPaymentOfAnOrderThatIsBeingCanceled(t *testing.T) {
 	proxy.Seen()
 	require.Equal(t, "payment-in-progress", said(p.api.Pay("k", order, visa)))
 	for _, statement := range proxy.Seen() {
-		require.NotContains(t, statement, "name: PaymentBegin ")
+		require.NotContains(t, statement, "name: OrderLock ")
 	}
 }
 

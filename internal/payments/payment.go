@@ -18,7 +18,7 @@ import (
 )
 
 // This file is a payment in which nothing goes wrong, in the order in which it happens:
-// beginPayment, runPayment, createIntent, recordIntent, confirm, Finish. What is reached only when
+// beginPayment, recordPayment, runPayment, createIntent, recordIntent, confirm, Finish. What is reached only when
 // a call was sent before is in payment_resume.go.
 
 // PayRequest is what POST /v1/payments asks for, decoded and validated.
@@ -37,7 +37,8 @@ const (
 	ActionRequired  = "action_required"  // the customer must do something
 )
 
-// Run is one run of a payment: its rows as they were read or written last.
+// Run is one run of a payment: its rows as they were read or written last. Of the order of a payment that T1 took for the
+// order's first, it has what distinguishes it from other orders of which no payment was made, and not what was bought.
 type Run struct {
 	Order   db.Order
 	Payment db.Payment
@@ -72,12 +73,22 @@ type Settlement struct {
 	AlreadyStored bool           // another operation has ended the payment; only the answer is missing
 }
 
-// beginPayment is T1. It claims the key and records the payment, its event and the
-// first call it will make, in one statement.
+// beginPayment is T1, in one statement. Before anything is read it takes the payment for its order's first, as nearly
+// each is. If it is none, or its order cannot be paid, T1 has written nothing, and the order is read.
 func (s *Service) beginPayment(
 	ctx context.Context, req idempotency.Request,
 ) (*idempotency.Claim, idempotency.Answer, error) {
 	asked := idempotency.Decode[PayRequest](req.Body)
+	admitted, notReady := s.gateway.Ready(ctx, req.TenantID)
+	if notReady == nil {
+		defer admitted()
+		r := NewRun(req.TenantID, req.Key, asked, unpaid(req.TenantID, asked.OrderID), s.answerPayment())
+		if rendersPayment("payment.created", r.Payment) { // Other events have data, some of which the order has.
+			if claim, err := s.recordPayment(ctx, req, r, false); !errors.Is(err, idempotency.ErrTaken) {
+				return claim, idempotency.Answer{}, err
+			}
+		}
+	}
 	target, err := s.statements.OrderToPay.Do(ctx, orderKey{req.TenantID, asked.OrderID})
 	if err != nil {
 		return nil, idempotency.Answer{}, notFound(err, "read order %s", asked.OrderID)
@@ -85,34 +96,56 @@ func (s *Service) beginPayment(
 	if refusal := closedOrder(target.Order.Status); refusal != nil {
 		return s.refuse(ctx, req, asked.OrderID, refusal)
 	}
-	// T1 would find out too, but only by locking the order, which is a write.
+	// T1 would find out too, but only behind the order's lock.
 	if target.LiveStatus != "" || target.Order.CancelingKey != nil {
 		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, req, asked.OrderID)
 	}
-	admitted, err := s.gateway.Ready(ctx, req.TenantID)
-	if err != nil {
-		return nil, idempotency.Answer{}, err
+	if notReady != nil {
+		return nil, idempotency.Answer{}, notReady
 	}
-	defer admitted()
-	r := NewRun(req.TenantID, req.Key, asked, target, s.answerPayment())
+	claim, err := s.recordPayment(ctx, req, NewRun(req.TenantID, req.Key, asked, target, s.answerPayment()), true)
+	if errors.Is(err, idempotency.ErrTaken) {
+		err = s.whyNotClaimed(ctx, req, asked.OrderID)
+	}
+	return claim, idempotency.Answer{}, err
+}
+
+// recordPayment claims the key and records the payment, its event and the first call it will make. ErrTaken: the key is
+// taken, or the payment cannot be made as r has it; nothing was recorded.
+func (s *Service) recordPayment(
+	ctx context.Context, req idempotency.Request, r *Run, orderRead bool,
+) (*idempotency.Claim, error) {
 	p := r.Payment
-	point := r.firstPoint()
-	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(n idempotency.New) error {
-		_, err := s.statements.PaymentBegin.Do(ctx, beginRow{
+	var begun db.PaymentBeginRow
+	claim, err := s.keys.BeginStatement(ctx, req, p.ID, r.firstPoint(), func(n idempotency.New) (err error) {
+		begun, err = s.statements.PaymentBegin.Do(ctx, beginRow{
 			Request: req, Claim: n, Payment: p, Event: PaymentEvent("payment.created", p).Data,
-			Traceparent: tracing.Traceparent(ctx),
+			Traceparent: tracing.Traceparent(ctx), OrderRead: orderRead,
 		})
 		return err
 	})
-	if errors.Is(err, idempotency.ErrTaken) || postgres.Violates(err, "one_live_payment_per_order") ||
-		postgres.Violates(err, "intent_is_created_once") {
-		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, req, asked.OrderID)
+	if postgres.Violates(err, "one_live_payment_per_order") || postgres.Violates(err, "intent_is_created_once") {
+		return nil, idempotency.ErrTaken
 	}
 	if err != nil {
-		return nil, idempotency.Answer{}, fmt.Errorf("begin a payment of order %s: %w", asked.OrderID, err)
+		return nil, fmt.Errorf("begin a payment of order %s: %w", p.OrderID, err)
 	}
-	claim.Carry = r
-	return claim, idempotency.Answer{}, nil
+	switch {
+	case orderRead:
+		claim.Carry = r
+	case begun.Ordinal > 0: // not if the response was lost; then the run reads what T1 wrote
+		r.Payment.AmountMinor, r.Payment.Currency = begun.AmountMinor, begun.Currency
+		r.Order.Version, r.Order.CreatedAt = begun.OrderVersion, begun.OrderCreatedAt
+		claim.Carry = r
+	}
+	return claim, nil
+}
+
+// unpaid is an order of which no payment was made, and nothing else is known.
+func unpaid(tenantID, orderID string) db.OrderToPayRow {
+	return db.OrderToPayRow{
+		Order: db.Order{TenantID: tenantID, ID: orderID, Status: db.OrderStatusOpen}, IntentClosed: true,
+	}
 }
 
 // NewRun is the first run of a new payment. Its first call is recorded in the phase that

@@ -45,6 +45,8 @@ type Statement[Row, Result any] struct {
 	Held int
 	// Lock locks what Run would skip if another transaction had locked it (SKIP LOCKED). Nil: Run skips nothing.
 	Lock func(ctx context.Context, q *db.Queries, row Row) error
+	// Waits reports whether a row that Run did not return is run again, behind Lock. Nil: each is.
+	Waits func(*Row) bool
 }
 
 // ErrFull means that a row was not sent, because too many wait for a server that does not respond.
@@ -242,11 +244,15 @@ func (b *Batched[Row, Result]) endWait(batch []*member[Row, Result], err error, 
 	b.release(batch)
 	for _, m := range batch {
 		m.err = err
-		m.alone = alone || err == nil && !m.done && b.stmt.Lock != nil
+		m.alone = alone || err == nil && !m.done && b.waits(&m.row)
 		if m.ended != nil {
 			close(m.ended)
 		}
 	}
+}
+
+func (b *Batched[Row, Result]) waits(row *Row) bool {
+	return b.stmt.Lock != nil && (b.stmt.Waits == nil || b.stmt.Waits(row))
 }
 
 // release ends the count of rows that the server has responded to, or whose response was lost.

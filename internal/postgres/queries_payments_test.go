@@ -84,7 +84,6 @@ func TestQueriesOfPayments(t *testing.T) {
 			claim[0] += byte(i)
 			p.ClaimTokens, p.Leases = append(p.ClaimTokens, claim), append(p.Leases, time.Minute)
 			p.IntentNumbers, p.IntentIds = append(p.IntentNumbers, 2), append(p.IntentIds, "")
-			p.AmountsMinor, p.Currencies = append(p.AmountsMinor, 1000), append(p.Currencies, "eur")
 			p.PaymentMethods, p.CreatedAt = append(p.PaymentMethods, "pm"), append(p.CreatedAt, at("-1h"))
 			p.ManualCaptures = append(p.ManualCaptures, false)
 			p.EventData, p.Traceparents = append(p.EventData, []byte("e")), append(p.Traceparents, "")
@@ -164,7 +163,7 @@ func TestQueriesOfPayments(t *testing.T) {
 		{rule: "NeedsAnOrderThatCanBePaid", query: q.PaymentBegin,
 			each: "open by_checkout canceled canceling retired paid taken missing",
 			with: func(order string) any { return begin(order) }, want: `
-			open: row 1
+			open: row Ordinal=1 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
 			open: inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32
 				bytes fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
@@ -182,8 +181,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			missing: no row`},
 		{rule: "DoesEachByItself", query: q.PaymentBegin, with: begin("taken", "open", "missing", "touched"),
 			want: `
-			row 2
-			row 4
+			row Ordinal=2 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
+			row Ordinal=4 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
 			inserts idempotency_keys/new': attempts=1 claim_token=01000000-0000-4000-8000-00000000000b
 				created_at=now fingerprint=32 bytes fingerprint_version=1 lease_token=1 leased_until=now+1m
 				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request_id=req
@@ -210,7 +209,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			locks orders/open`},
 		{rule: "RecordsAConfirmIfThereIsAnIntent", query: q.PaymentBegin,
 			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.IntentIds[0] = "pi_old" }), want: `
-			row 1
+			row Ordinal=1 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
 			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
 				fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
@@ -221,7 +220,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			locks orders/open`},
 		{rule: "RecordsHowItIsCaptured", query: q.PaymentBegin,
 			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.ManualCaptures[0] = true }), want: `
-			row 1
+			row Ordinal=1 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
 			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
 				fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay

@@ -182,12 +182,12 @@ func replayScript(tenant string) string {
 // of the others, and is sent with each of them as the service sends it. The rest is filled in.
 func freshScript(tenant, prefix string, of batched) (string, error) {
 	values := map[string]string{
-		"TenantIds": "'" + tenant + "'", "Keys": ":orders", "Ids": ":orders", "OrderIds": ":orders",
+		"TenantIds": "'" + tenant + "'", "Keys": ":orders", "OrderIds": ":orders",
 		"PaymentIds": ":payments", "Operations": "'create_payment'",
 		"Fingerprints": ":fingerprints", "FingerprintVersions": "1::smallint",
 		"RequestIds": "'" + of.requestID + "'", "RecoveryPoints": "'payment_recorded'",
 		"ClaimTokens": ":tokens", "Leases": "interval '60 s'",
-		"AmountsMinor": "1000::bigint", "Currencies": "'usd'", "PaymentMethods": "'pm_card_visa'", "IntentNumbers": "1",
+		"PaymentMethods": "'pm_card_visa'", "IntentNumbers": "1",
 		"IntentIds": "''", "ManualCaptures": "false",
 		"CreatedAt": "clock_timestamp()", "EventData": "NULL::bytea", "Traceparents": "''",
 		"StripeKeys":       ":confirm_keys",
@@ -208,7 +208,6 @@ func freshScript(tenant, prefix string, of batched) (string, error) {
 	}
 	statements := []statement{
 		{db.KeyLookupParams{}, nil},
-		{db.OrderToPayParams{}, nil},
 		{db.PaymentBeginParams{}, nil},
 		{db.PaymentIntentRecordParams{}, map[string]string{"IntentIds": ":intents",
 			"RecoveryPoints": "'intent_recorded'"}},

@@ -40,7 +40,7 @@ var targets = []goal{
 		atMost: true, unit: "bytes", of: each(conflicts, walBytes)},
 	{id: "P4", group: inRequests, what: "fresh payments of 32 clients ÷ the fastest of the peers in the same round",
 		want: 1, of: toBest(fresh, peerThree, peerAround, peerOne),
-		reason: "The peers write two rows, in one commit or two. A payment is five statements, three of which commit, and " +
+		reason: "The peers write two rows, in one commit or two. A payment is four statements, three of which commit, and " +
 			"writes a key, a payment and three events, each held by constraints; at 32 clients some ten payments share a " +
 			"statement, which pays for less of that than sixty do at 256."},
 	{id: "P4", group: inMany, what: "fresh payments of 256 clients ÷ the fastest of the peers in the same round",

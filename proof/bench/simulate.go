@@ -26,7 +26,7 @@ type costs struct {
 
 // statements of a payment, in their order: those of true commit, and wait for the log (ADR 40). A gateway that answers
 // at once stands before the last two.
-var statements = []bool{false, false, true, true, true}
+var statements = []bool{false, true, true, true}
 
 // These are Batched's.
 const (

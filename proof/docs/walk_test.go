@@ -90,7 +90,7 @@ func TestWalk(t *testing.T) {
 		runs := queues(t)
 		payment, batches := w.callsIn(t, w.files[2]), w.callsIn(t, batchesFile)
 		for caller, query := range map[string]string{
-			"beginPayment": "PaymentBegin", "recordIntent": "PaymentIntentRecord", "finish": "PaymentFinish",
+			"recordPayment": "PaymentBegin", "recordIntent": "PaymentIntentRecord", "finish": "PaymentFinish",
 		} {
 			require.Contains(t, w.named[w.files[4]], query)
 			require.Contains(t, payment[caller], "statements."+query, "%s does not name its query", caller)

@@ -2,7 +2,8 @@ package protocol
 
 // This file is a payment in which nothing goes wrong, and its end: payments/payment.go.
 
-// readOrder chooses the intent that a new payment uses, as OrderToPay and NewRun do.
+// readOrder chooses the intent that a new payment uses, as OrderToPay and NewRun do. T1 for an order of which nothing was
+// read chooses it as well, and at once: to the model that is a read with nothing between it and T1.
 func (x *expander) readOrder(n *state, i int) {
 	w := &n.work[i]
 	if n.order.status != orderOpen && n.order.status != orderAuthorized {

@@ -133,7 +133,8 @@ const (
 var descriptions = [stepCount]description{
 	StepSend:       at("sends its request,", inHTTP+"keyed"),
 	StepRetry:      at("sends its request again,", inHTTP+"keyed"),
-	StepFresh:      at("looks up a new key and reads the order:", inHTTP+"execute", inKeys+"store.go#Lookup"),
+	StepFresh:      at("looks up a new key and reads the order:", inHTTP+"execute", inKeys+"store.go#Lookup",
+		inPay+"beginPayment"),
 	StepReplay:     at("answers with the stored response of", inHTTP+"execute", inKeys+"store.go#Lookup"),
 	StepInFlight:   at("answers 409, in progress:", inHTTP+"inProgress"),
 	StepNoTimeLeft: at("has no time left to work on", inHTTP+"timeLeft"),
@@ -151,7 +152,7 @@ var descriptions = [stepCount]description{
 	StepFenced: at("writes nothing, because its lease was lost:",
 		inKeys+"phase.go#lockFenced", inQueries+"idempotency_keys.sql#KeyLockFenced"),
 	StepMoved: at("writes nothing, because a row was changed:", inResume+"whyNotFinished"),
-	StepBeginPayment: at("commits T1, the payment and its first call, and sends that:", inPay+"beginPayment",
+	StepBeginPayment: at("commits T1, the payment and its first call, and sends that:", inPay+"recordPayment",
 		inQueries+"payments.sql#PaymentBegin"),
 	StepRecordIntent: at("commits T1b, the intent and its confirm, and sends that:", inPay+"recordIntent",
 		inQueries+"payments.sql#PaymentIntentRecord"),
