@@ -60,7 +60,7 @@ func hotPathByIndex(t *testing.T, pool *postgres.Pool) {
 		"payments_pkey": {"tenant_id", "id"}, "refunds_pkey": {"tenant_id", "id"},
 		"stripe_call_rows_pkey": {"tenant_id", "stripe_key"}, "one_live_payment_per_order": {"order_id"},
 	}
-	statements := append(postgres.HotPath(), db.KeyRead, db.OrdersRead, db.PaymentsRead, db.RefundsRead,
+	statements := append(postgres.HotPath(), db.OrderToPay, db.KeyRead, db.OrdersRead, db.PaymentsRead, db.RefundsRead,
 		postgres.WebhookIntake()) // which reads no table
 	scans := 0
 	for i, sql := range statements {

@@ -182,7 +182,7 @@ func TestQueriesOfPayments(t *testing.T) {
 		{rule: "DoesEachByItself", query: q.PaymentBegin, with: begin("taken", "open", "missing", "touched"),
 			want: `
 			row Ordinal=2 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
-			row Ordinal=4 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
+			row Ordinal=4 AmountMinor=1000 Currency=eur OrderVersion=2 OrderCreatedAt=-9h
 			inserts idempotency_keys/new': attempts=1 claim_token=01000000-0000-4000-8000-00000000000b
 				created_at=now fingerprint=32 bytes fingerprint_version=1 lease_token=1 leased_until=now+1m
 				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request_id=req

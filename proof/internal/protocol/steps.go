@@ -131,9 +131,9 @@ const (
 
 // descriptions of all steps. Those of others than the service name no place.
 var descriptions = [stepCount]description{
-	StepSend:       at("sends its request,", inHTTP+"keyed"),
-	StepRetry:      at("sends its request again,", inHTTP+"keyed"),
-	StepFresh:      at("looks up a new key and reads the order:", inHTTP+"execute", inKeys+"store.go#Lookup",
+	StepSend:  at("sends its request,", inHTTP+"keyed"),
+	StepRetry: at("sends its request again,", inHTTP+"keyed"),
+	StepFresh: at("looks up a new key and reads the order:", inHTTP+"execute", inKeys+"store.go#Lookup",
 		inPay+"beginPayment"),
 	StepReplay:     at("answers with the stored response of", inHTTP+"execute", inKeys+"store.go#Lookup"),
 	StepInFlight:   at("answers 409, in progress:", inHTTP+"inProgress"),
