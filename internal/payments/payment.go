@@ -130,10 +130,7 @@ func (s *Service) recordPayment(
 	if err != nil {
 		return nil, fmt.Errorf("begin a payment of order %s: %w", p.OrderID, err)
 	}
-	switch {
-	case orderRead:
-		claim.Carry = r
-	case begun.Ordinal > 0: // not if the response was lost; then the run reads what T1 wrote
+	if begun.Ordinal > 0 { // otherwise the response was lost, and the run reads what T1 wrote
 		r.Payment.AmountMinor, r.Payment.Currency = begun.AmountMinor, begun.Currency
 		r.Order.Version, r.Order.CreatedAt = begun.OrderVersion, begun.OrderCreatedAt
 		claim.Carry = r

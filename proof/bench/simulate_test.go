@@ -16,7 +16,7 @@ func TestSimulate(t *testing.T) {
 			driver: 10 * time.Microsecond, request: 60 * time.Microsecond, send: 5 * time.Microsecond,
 			execute: 20 * time.Microsecond, row: 5 * time.Microsecond, flush: 100 * time.Microsecond,
 		})
-		require.InEpsilon(t, 1e6/(10+60+5*(5+20+5)+3*100), got.rate, 0.001, "one thing after the other")
+		require.InEpsilon(t, 1e6/(10+60+4*(5+20+5)+3*100), got.rate, 0.001, "one thing after the other")
 		require.InEpsilon(t, 1, got.rows, 1e-9)
 		require.Equal(t, "the clients", got.limit())
 	})
@@ -26,7 +26,7 @@ func TestSimulate(t *testing.T) {
 			request: 100 * time.Microsecond, send: time.Microsecond, execute: time.Microsecond, row: 20 * time.Microsecond,
 		})
 		require.Equal(t, "the processors", got.limit())
-		require.InEpsilon(t, 4*1e6/(100+5*20), got.rate, 0.02, "the statements' own share is small")
+		require.InEpsilon(t, 4*1e6/(100+4*20), got.rate, 0.02, "the statements' own share is small")
 		require.InEpsilon(t, 1, got.processors, 0.01)
 	})
 	t.Run("Lanes", func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestSimulate(t *testing.T) {
 		c := costs{request: 6 * time.Microsecond, send: 50 * time.Microsecond, execute: 100 * time.Microsecond, row: 5 * time.Microsecond}
 		got := simulate(machine{processors: 64, processes: 1, clients: 4096}, c)
 		require.Equal(t, "the lanes", got.limit())
-		require.InEpsilon(t, 2*64*1e6/(5*(50+100+64*5)), got.rate, 0.03)
+		require.InEpsilon(t, 2*64*1e6/(4*(50+100+64*5)), got.rate, 0.03)
 		require.InEpsilon(t, 64, got.rows, 0.02)
 		two := simulate(machine{processors: 64, processes: 2, clients: 4096}, c)
 		require.InEpsilon(t, 2*got.rate, two.rate, 0.03, "another process has two more")
@@ -60,8 +60,8 @@ func TestSplit(t *testing.T) {
 	at := func(rows float64) measuredCosts {
 		return measuredCosts{
 			rows: rows, driver: want.driver, flush: want.flush,
-			service: want.request + time.Duration(5/rows*float64(want.send)),
-			server:  5*want.row + time.Duration(5/rows*float64(want.execute)),
+			service: want.request + time.Duration(4/rows*float64(want.send)),
+			server:  4*want.row + time.Duration(4/rows*float64(want.execute)),
 		}
 	}
 	got, err := split(at(10), at(50))
