@@ -54,6 +54,12 @@ func TestRenderEvents(t *testing.T) {
 		require.Equal(t, 2, b.Count(`SELECT count(*) FROM outbox_events WHERE data IS NOT NULL
 			AND (type = 'payment.failed' OR type = 'payment.created' AND convert_from(data, 'UTF8') LIKE '%"payment_intent":"pi_%')`))
 		require.Equal(t, 2, b.Count(`SELECT count(*) FROM outbox_events WHERE data IS NOT NULL`))
+
+		reserved := b.API.Authorize("reserves", b.API.Order(), "pm_card_visa")
+		require.Equal(t, http.StatusCreated, reserved.Status, reserved)
+		require.Equal(t, "1000 usd manual", b.Text(`SELECT concat_ws(' ', e->>'amount', e->>'currency', e->>'capture')
+			FROM (SELECT convert_from(data, 'UTF8')::jsonb AS e FROM outbox_events
+				WHERE type = 'payment.created' AND aggregate_id = $1) t`, reserved.ID()), "what the order says")
 	})
 
 	t.Run("LeavesOneWhoseRowIsDamaged", func(t *testing.T) {

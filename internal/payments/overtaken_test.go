@@ -202,16 +202,24 @@ func TestCancelOfAPaymentThatEnds(t *testing.T) {
 	}
 }
 
-// TestPaymentOfAnOrderThatIsBeingCanceled is refused by what is read without a lock.
-func TestPaymentOfAnOrderThatIsBeingCanceled(t *testing.T) {
+// TestPaymentOfAnOrderThatIsOccupied is refused by what is read without a lock.
+func TestPaymentOfAnOrderThatIsOccupied(t *testing.T) {
 	t.Parallel()
 	p, proxy := playProxied(t)
-	order := p.api.Order()
-	p.w.Exec(`UPDATE orders SET canceling_key = 'c' WHERE id = $1`, order)
-	proxy.Seen()
-	require.Equal(t, "payment-in-progress", said(p.api.Pay("k", order, visa)))
-	for _, statement := range proxy.Seen() {
-		require.NotContains(t, statement, "name: OrderLock ")
+	for name, occupy := range map[string]func(order string){
+		"BeingCanceled": func(order string) { p.w.Exec(`UPDATE orders SET canceling_key = 'c' WHERE id = $1`, order) },
+		"BeingPaid": func(order string) {
+			p.responds(done(create, stripe.IntentRequiresConfirmation), done(confirm, stripe.IntentRequiresAction))
+			require.Equal(t, "202 requires_action", said(p.api.Pay("waits", order, visa)))
+		},
+	} {
+		order := p.api.Order()
+		occupy(order)
+		proxy.Seen()
+		require.Equal(t, "payment-in-progress", said(p.api.Pay(name, order, visa)), name)
+		for _, statement := range proxy.Seen() {
+			require.NotContains(t, statement, "name: OrderLock ", name)
+		}
 	}
 }
 
