@@ -117,7 +117,7 @@ WITH asked AS MATERIALIZED (
             unnest($18::text[]) AS traceparent
         LIMIT cardinality($3::text[])) a
 ), payable AS MATERIALIZED (
-    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.payment_method, asked.intent_number, asked.intent_id, asked.manual_capture, asked.created_at, asked.event_data, asked.traceparent, o.amount_minor, o.currency, o.version AS order_version, o.created_at AS order_created_at
+    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.payment_method, asked.intent_number, asked.intent_id, asked.manual_capture, asked.created_at, asked.event_data, asked.traceparent, o.amount_minor, o.currency, o.version AS order_version
     FROM asked
     JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
@@ -140,7 +140,7 @@ WITH asked AS MATERIALIZED (
     RETURNING claim_token
 ), begun AS MATERIALIZED (
     -- A join would compare each row with each; IS TRUE keeps this from becoming one.
-    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.payment_method, payable.intent_number, payable.intent_id, payable.manual_capture, payable.created_at, payable.event_data, payable.traceparent, payable.amount_minor, payable.currency, payable.order_version, payable.order_created_at FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
+    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.payment_method, payable.intent_number, payable.intent_id, payable.manual_capture, payable.created_at, payable.event_data, payable.traceparent, payable.amount_minor, payable.currency, payable.order_version FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         manual_capture, intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
@@ -153,7 +153,7 @@ WITH asked AS MATERIALIZED (
     SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
     FROM begun
 )
-SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version, begun.order_created_at
+SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version
 FROM begun
 `
 
@@ -179,11 +179,10 @@ type PaymentBeginParams struct {
 }
 
 type PaymentBeginRow struct {
-	Ordinal        int32
-	AmountMinor    int64
-	Currency       string
-	OrderVersion   int64
-	OrderCreatedAt time.Time
+	Ordinal      int32
+	AmountMinor  int64
+	Currency     string
+	OrderVersion int64
 }
 
 // The three phases of a payment and the look-up before them, over arrays: one statement, one round trip and one commit
@@ -239,7 +238,6 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]P
 			&i.AmountMinor,
 			&i.Currency,
 			&i.OrderVersion,
-			&i.OrderCreatedAt,
 		); err != nil {
 			return nil, err
 		}

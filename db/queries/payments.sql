@@ -36,7 +36,7 @@ WITH asked AS MATERIALIZED (
             unnest(@traceparents::text[]) AS traceparent
         LIMIT cardinality(@keys::text[])) a
 ), payable AS MATERIALIZED (
-    SELECT asked.*, o.amount_minor, o.currency, o.version AS order_version, o.created_at AS order_created_at
+    SELECT asked.*, o.amount_minor, o.currency, o.version AS order_version
     FROM asked
     JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
@@ -72,7 +72,7 @@ WITH asked AS MATERIALIZED (
     SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
     FROM begun
 )
-SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version, begun.order_created_at
+SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version
 FROM begun;
 
 -- name: PaymentIntentRecord :many

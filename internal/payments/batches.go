@@ -40,7 +40,7 @@ func newStatements(pool *postgres.Pool) statements {
 				_, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.Request.TenantID, ID: r.Payment.OrderID})
 				return err
 			},
-			Waits: func(r *beginRow) bool { return r.OrderRead },
+			Waits: func(r *beginRow) bool { return r.Waits },
 		}),
 		PaymentIntentRecord: postgres.NewBatched(pool, postgres.Statement[recordRow, struct{}]{
 			Run:    runPaymentIntentRecord,
@@ -82,7 +82,7 @@ type beginRow struct {
 	Payment     db.Payment
 	Event       []byte // payment.created
 	Traceparent *string
-	OrderRead   bool // and it could be paid; otherwise the payment is taken for the order's first
+	Waits       bool // for another transaction that has locked the order
 }
 
 func runPaymentBegin(ctx context.Context, q *db.Queries, rows []beginRow, done func(int32, db.PaymentBeginRow)) error {

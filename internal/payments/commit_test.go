@@ -77,6 +77,50 @@ func TestCommitInDoubtWithoutClaim(t *testing.T) {
 	w.RequireChargedOnce(order)
 }
 
+// TestCommitInDoubtThatIsNotOver loses the connection while the server still commits T1, and does so for longer than it
+// takes to ask again. What is asked again waits for the order, which the first one has locked, and knows its own claim.
+func TestCommitInDoubtThatIsNotOver(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	order := api.Order()
+	w.Exec(`CREATE FUNCTION commits_slowly() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			PERFORM pg_advisory_xact_lock(15);
+			BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(1); END;
+			RETURN NULL;
+		END $$`)
+	w.Exec(`CREATE CONSTRAINT TRIGGER commits_slowly AFTER INSERT ON idempotency_keys DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW WHEN (NEW.key = 'k') EXECUTE FUNCTION commits_slowly()`)
+	answer := world.Async(func() world.Answer { return api.Pay("k", order, visa) })
+	w.Until("it commits", func() bool { return w.Count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 15`) == 1 })
+	proxy.Away(true) // which cancels what the server executes
+	proxy.Away(false)
+	a := <-answer
+	require.Equal(t, http.StatusCreated, a.Status, a)
+	require.Equal(t, 1, w.Count(`SELECT attempts FROM idempotency_keys WHERE key = 'k'`), "it is not taken over")
+	w.RequireChargedOnce(order)
+}
+
+// TestOneFirstPaymentIsTriedAtATime: while one request begins the first payment of an order, another reads the order, and
+// queues for nothing.
+func TestOneFirstPaymentIsTriedAtATime(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	order := api.Order()
+	release := make(chan struct{})
+	begun := proxy.Hold("name: PaymentBegin ", release)
+	first := world.Async(func() world.Answer { return api.Pay("first", order, visa) })
+	<-begun.Fired()
+	proxy.Seen()
+	require.Equal(t, "payment-in-progress", api.Pay("second", order, visa).Code())
+	for _, statement := range proxy.Seen() {
+		require.NotContains(t, statement, "name: PaymentBegin ")
+	}
+	close(release)
+	require.Equal(t, http.StatusCreated, (<-first).Status)
+	w.RequireChargedOnce(order)
+}
+
 // TestDatabaseAwayAfterTheFirstCommit loses the response to the COMMIT that claims a key, and with it
 // the database, for longer than the request may take. The request may have been started, so it is
 // not answered 503: a client that believed it would use another key. Where the COMMIT was not sent

@@ -18,7 +18,7 @@ import (
 )
 
 // This file is a payment in which nothing goes wrong, in the order in which it happens:
-// beginPayment, recordPayment, runPayment, createIntent, recordIntent, confirm, Finish. What is reached only when
+// beginPayment, beginFirst, recordPayment, runPayment, createIntent, recordIntent, confirm, Finish. What is reached only when
 // a call was sent before is in payment_resume.go.
 
 // PayRequest is what POST /v1/payments asks for, decoded and validated.
@@ -73,21 +73,14 @@ type Settlement struct {
 	AlreadyStored bool           // another operation has ended the payment; only the answer is missing
 }
 
-// beginPayment is T1, in one statement. Before anything is read it takes the payment for its order's first, as nearly
-// each is. If it is none, or its order cannot be paid, T1 has written nothing, and the order is read.
+// beginPayment is T1, in one statement. Nearly each payment is its order's first, and begins as such, before anything is
+// read. If this one is none, or its order cannot be paid, nothing was written, and the order is read.
 func (s *Service) beginPayment(
 	ctx context.Context, req idempotency.Request,
 ) (*idempotency.Claim, idempotency.Answer, error) {
 	asked := idempotency.Decode[PayRequest](req.Body)
-	admitted, notReady := s.gateway.Ready(ctx, req.TenantID)
-	if notReady == nil {
-		defer admitted()
-		r := NewRun(req.TenantID, req.Key, asked, unpaid(req.TenantID, asked.OrderID), s.answerPayment())
-		if rendersPayment("payment.created", r.Payment) { // Other events have data, some of which the order has.
-			if claim, err := s.recordPayment(ctx, req, r, false); !errors.Is(err, idempotency.ErrTaken) {
-				return claim, idempotency.Answer{}, err
-			}
-		}
+	if claim, err := s.beginFirst(ctx, req, asked); !errors.Is(err, idempotency.ErrTaken) {
+		return claim, idempotency.Answer{}, err
 	}
 	target, err := s.statements.OrderToPay.Do(ctx, orderKey{req.TenantID, asked.OrderID})
 	if err != nil {
@@ -100,9 +93,11 @@ func (s *Service) beginPayment(
 	if target.LiveStatus != "" || target.Order.CancelingKey != nil {
 		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, req, asked.OrderID)
 	}
-	if notReady != nil {
-		return nil, idempotency.Answer{}, notReady
+	admitted, err := s.gateway.Ready(ctx, req.TenantID)
+	if err != nil {
+		return nil, idempotency.Answer{}, err
 	}
+	defer admitted()
 	claim, err := s.recordPayment(ctx, req, NewRun(req.TenantID, req.Key, asked, target, s.answerPayment()), true)
 	if errors.Is(err, idempotency.ErrTaken) {
 		err = s.whyNotClaimed(ctx, req, asked.OrderID)
@@ -110,18 +105,41 @@ func (s *Service) beginPayment(
 	return claim, idempotency.Answer{}, err
 }
 
-// recordPayment claims the key and records the payment, its event and the first call it will make. ErrTaken: the key is
-// taken, or the payment cannot be made as r has it; nothing was recorded.
+// beginFirst begins a payment that is taken for its order's first. ErrTaken: nothing was recorded, for whatever reason.
+// Requests that will be refused must not queue here, and take the tenant's turns at Stripe meanwhile: of one order one
+// request at a time is tried, and the others read it.
+func (s *Service) beginFirst(ctx context.Context, req idempotency.Request, asked PayRequest) (*idempotency.Claim, error) {
+	r := NewRun(req.TenantID, req.Key, asked, unpaid(req.TenantID, asked.OrderID), s.answerPayment())
+	if !rendersPayment("payment.created", r.Payment) { // The event has data, some of which is the order's.
+		return nil, idempotency.ErrTaken
+	}
+	order := orderKey{req.TenantID, asked.OrderID}
+	if _, tried := s.beginning.LoadOrStore(order, true); tried {
+		return nil, idempotency.ErrTaken
+	}
+	defer s.beginning.Delete(order)
+	admitted, err := s.gateway.Ready(ctx, req.TenantID)
+	if err != nil { // It is asked again, and its reason given, when the order is known to need it.
+		return nil, idempotency.ErrTaken
+	}
+	defer admitted()
+	return s.recordPayment(ctx, req, r, false)
+}
+
+// recordPayment claims the key and records the payment, its event and the first call it will make. If waits is set, it waits
+// for a transaction that has locked the order. ErrTaken: the key is taken, or the payment cannot be made as r has it;
+// nothing was recorded.
 func (s *Service) recordPayment(
-	ctx context.Context, req idempotency.Request, r *Run, orderRead bool,
+	ctx context.Context, req idempotency.Request, r *Run, waits bool,
 ) (*idempotency.Claim, error) {
 	p := r.Payment
 	var begun db.PaymentBeginRow
 	claim, err := s.keys.BeginStatement(ctx, req, p.ID, r.firstPoint(), func(n idempotency.New) (err error) {
 		begun, err = s.statements.PaymentBegin.Do(ctx, beginRow{
 			Request: req, Claim: n, Payment: p, Event: PaymentEvent("payment.created", p).Data,
-			Traceparent: tracing.Traceparent(ctx), OrderRead: orderRead,
+			Traceparent: tracing.Traceparent(ctx), Waits: waits,
 		})
+		waits = true // Once it is in doubt, the transaction that has locked the order may be its own.
 		return err
 	})
 	if postgres.Violates(err, "one_live_payment_per_order") || postgres.Violates(err, "intent_is_created_once") {
@@ -132,16 +150,17 @@ func (s *Service) recordPayment(
 	}
 	if begun.Ordinal > 0 { // otherwise the response was lost, and the run reads what T1 wrote
 		r.Payment.AmountMinor, r.Payment.Currency = begun.AmountMinor, begun.Currency
-		r.Order.Version, r.Order.CreatedAt = begun.OrderVersion, begun.OrderCreatedAt
+		r.Order.Version = begun.OrderVersion
 		claim.Carry = r
 	}
 	return claim, nil
 }
 
-// unpaid is an order of which no payment was made, and nothing else is known.
+// unpaid is an order of which no payment was made, and only the id is known, which says when it was created.
 func unpaid(tenantID, orderID string) db.OrderToPayRow {
 	return db.OrderToPayRow{
-		Order: db.Order{TenantID: tenantID, ID: orderID, Status: db.OrderStatusOpen}, IntentClosed: true,
+		Order:        db.Order{TenantID: tenantID, ID: orderID, Status: db.OrderStatusOpen, CreatedAt: ids.Time(orderID)},
+		IntentClosed: true,
 	}
 }
 

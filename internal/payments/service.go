@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"example.com/payonce/db"
@@ -71,7 +72,7 @@ type Options struct {
 	Disputes Disputes
 }
 
-// Service carries out what the API offers. It holds no state of its own but who waits in this process.
+// Service carries out what the API offers. It holds no state of its own but who waits in this process, and what begins.
 type Service struct {
 	pool       *postgres.Pool
 	keys       *idempotency.Store
@@ -81,6 +82,7 @@ type Service struct {
 	o          Options
 	statements statements
 	turns      *refundTurns
+	beginning  sync.Map // the orders whose first payments are being recorded: orderKey
 }
 
 // New returns the service. It starts nothing.

@@ -163,7 +163,7 @@ func TestQueriesOfPayments(t *testing.T) {
 		{rule: "NeedsAnOrderThatCanBePaid", query: q.PaymentBegin,
 			each: "open by_checkout canceled canceling retired paid taken missing",
 			with: func(order string) any { return begin(order) }, want: `
-			open: row Ordinal=1 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
+			open: row Ordinal=1 AmountMinor=1000 Currency=eur OrderVersion=1
 			open: inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32
 				bytes fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
@@ -181,8 +181,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			missing: no row`},
 		{rule: "DoesEachByItself", query: q.PaymentBegin, with: begin("taken", "open", "missing", "touched"),
 			want: `
-			row Ordinal=2 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
-			row Ordinal=4 AmountMinor=1000 Currency=eur OrderVersion=2 OrderCreatedAt=-9h
+			row Ordinal=2 AmountMinor=1000 Currency=eur OrderVersion=1
+			row Ordinal=4 AmountMinor=1000 Currency=eur OrderVersion=2
 			inserts idempotency_keys/new': attempts=1 claim_token=01000000-0000-4000-8000-00000000000b
 				created_at=now fingerprint=32 bytes fingerprint_version=1 lease_token=1 leased_until=now+1m
 				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request_id=req
@@ -209,7 +209,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			locks orders/open`},
 		{rule: "RecordsAConfirmIfThereIsAnIntent", query: q.PaymentBegin,
 			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.IntentIds[0] = "pi_old" }), want: `
-			row Ordinal=1 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
+			row Ordinal=1 AmountMinor=1000 Currency=eur OrderVersion=1
 			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
 				fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
@@ -220,7 +220,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			locks orders/open`},
 		{rule: "RecordsHowItIsCaptured", query: q.PaymentBegin,
 			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.ManualCaptures[0] = true }), want: `
-			row Ordinal=1 AmountMinor=1000 Currency=eur OrderVersion=1 OrderCreatedAt=-9h
+			row Ordinal=1 AmountMinor=1000 Currency=eur OrderVersion=1
 			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
 				fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
