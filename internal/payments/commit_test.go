@@ -2,6 +2,7 @@ package payments_test
 
 import (
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -108,6 +109,8 @@ func TestOneFirstPaymentIsTriedAtATime(t *testing.T) {
 	w, api, proxy := world.Proxied(t, world.LocalOptions{})
 	order := api.Order()
 	release := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(goOn)
 	begun := proxy.Hold("name: PaymentBegin ", release)
 	first := world.Async(func() world.Answer { return api.Pay("first", order, visa) })
 	<-begun.Fired()
@@ -116,7 +119,7 @@ func TestOneFirstPaymentIsTriedAtATime(t *testing.T) {
 	for _, statement := range proxy.Seen() {
 		require.NotContains(t, statement, "name: PaymentBegin ")
 	}
-	close(release)
+	goOn()
 	require.Equal(t, http.StatusCreated, (<-first).Status)
 	w.RequireChargedOnce(order)
 }
