@@ -93,7 +93,9 @@ func TestCommitInDoubtThatIsNotOver(t *testing.T) {
 	w.Exec(`CREATE CONSTRAINT TRIGGER commits_slowly AFTER INSERT ON idempotency_keys DEFERRABLE INITIALLY DEFERRED
 		FOR EACH ROW WHEN (NEW.key = 'k') EXECUTE FUNCTION commits_slowly()`)
 	answer := world.Async(func() world.Answer { return api.Pay("k", order, visa) })
-	w.Until("it commits", func() bool { return w.Count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 15`) == 1 })
+	w.Until("it commits", func() bool {
+		return w.Count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 15`) == 1
+	})
 	proxy.Away(true) // which cancels what the server executes
 	proxy.Away(false)
 	a := <-answer
