@@ -392,6 +392,16 @@ func TestContract(t *testing.T) {
 		require.Equal(t, http.StatusOK, receive(event, sign(event, webhookSecret, time.Now())).status)
 		require.Equal(t, http.StatusOK, receive(event, sign(event, webhookSecret, time.Now())).status,
 			"a second delivery")
+		secret := `{"id":"evt_secret","type":"payment_intent.created","data":{"object":{"id":"pi_1","object":` +
+			`"payment_intent","client_secret":"pi_1_secret_2","receipt_email":"ada@example.com"}}}`
+		require.Equal(t, http.StatusOK, receive(secret, sign(secret, webhookSecret, time.Now())).status)
+		var kept string
+		var ofAll bool
+		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), `SELECT convert_from(payload, 'UTF8'),
+			payload_sha256 = sha256($1) FROM inbox_events WHERE event_id = 'evt_secret'`, []byte(secret)).Scan(&kept, &ofAll))
+		require.JSONEq(t, `{"id":"evt_secret","type":"payment_intent.created","data":{"object":{"id":"pi_1","metadata":{},`+
+			`"payment_intent":"pi_1"}}}`, kept, "what is read of it")
+		require.True(t, ofAll, "the digest of all of it")
 		require.Equal(t, "invalid-signature", receive(event, sign(event, "whsec_other", time.Now())).code())
 		require.Equal(t, "invalid-signature", receive(event, sign(event, webhookSecret,
 			time.Now().Add(-10*time.Minute))).code())

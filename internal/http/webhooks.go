@@ -30,7 +30,8 @@ func webhooksPart() part {
 
 // stripeWebhook stores an event, and responds 200 when it is durable. It is applied later,
 // so that an event that is slow or fails to apply does not make Stripe resend it. Events
-// of unknown types are stored, too: a 4xx would make Stripe resend them for three days.
+// of unknown types are stored, too: a 4xx would make Stripe resend them for three days. Of each only what will be read
+// is stored: neither a client secret nor who paid.
 func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	if len(s.o.WebhookSecrets) == 0 {
 		s.refuse(w, r, unavailable(reasonNotConfigured, webhookRetry, "No webhook secret is configured."))
@@ -60,8 +61,8 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := s.bounded(postgres.ForAllTenants(r.Context(), "the webhooks of Stripe"), 0)
 	defer cancel()
 	fresh, err := s.webhooks.Receive(ctx, inbox.Received{
-		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.Intent.ID, Payload: body,
-		Traceparent: tracing.Traceparent(r.Context()),
+		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.Intent.ID, Payload: event.Hint(),
+		Body: body, Traceparent: tracing.Traceparent(r.Context()),
 	})
 	if errors.Is(err, postgres.ErrInDoubt) {
 		// It is not known whether the event is stored, so Stripe must resend it. A 500

@@ -2,8 +2,11 @@ package inbox
 
 import "time"
 
-// IntakeHeld is how many bytes of payloads an intake holds at most.
-const IntakeHeld = intakeHeld
+// IntakeHeld is how many bytes an intake holds at most, IntakeEach of each event besides its payload.
+const (
+	IntakeHeld = intakeHeld
+	IntakeEach = intakeEach
+)
 
 // Rested is before when the processor begins no iteration.
 func (p *Processor) Rested() time.Time { return p.rested }

@@ -11,9 +11,13 @@ import (
 	"example.com/payonce/internal/sealed"
 )
 
-// intakeHeld is how many bytes of payloads may wait or be under way: some thousand events. Beyond it an event is
-// rejected with postgres.ErrFull. Its sender will resend it, and this process does not run out of memory.
-const intakeHeld = 32 << 20
+// intakeHeld is how many bytes may wait or be under way, intakeEach of each event besides its payload: thousands of
+// events. Beyond it an event is rejected with postgres.ErrFull. Its sender will resend it, and this process does not run
+// out of memory.
+const (
+	intakeHeld = 32 << 20
+	intakeEach = 1 << 10
+)
 
 // Received is an event whose sender gets a response before it is applied.
 type Received struct {
@@ -21,10 +25,11 @@ type Received struct {
 	ID          string // the sender's own id of the event, never of the attempt
 	Type        string
 	ObjectID    string // the sender's object that it is about; may be empty
-	Payload     []byte
+	Payload     []byte // what the handler gets
+	Body        []byte // what was received, if Payload is only a part of it; its digest is stored. Nil: Payload
 	Traceparent *string
 
-	digest [sha256.Size]byte // of Payload, which is sealed when it is stored
+	digest [sha256.Size]byte
 }
 
 // Intake stores events before their senders get a response. Those that arrive at the same time share a statement, its
@@ -47,7 +52,10 @@ func NewIntake(pool *postgres.Pool) *Intake {
 // object has been read. An attacker cannot reserve an id in advance: a webhook without Stripe's signature is rejected
 // before.
 func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error) {
-	e.digest = sha256.Sum256(e.Payload)
+	if e.Body == nil {
+		e.Body = e.Payload
+	}
+	e.digest, e.Body = sha256.Sum256(e.Body), nil
 	e.Payload = i.box.Seal(sealed.Payload(e.Consumer, e.ID), e.Payload)
 	_, err = i.store.Do(ctx, e)
 	if errors.Is(err, postgres.ErrNoRows) {
@@ -68,7 +76,7 @@ var storing = postgres.Statement[Received, struct{}]{
 	Run:    store,
 	Tenant: func(e *Received) string { return e.Consumer }, // of a webhook nobody else is known yet
 	Locks:  func(e *Received) string { return e.Consumer + " " + e.ID },
-	Size:   func(e *Received) int { return len(e.Payload) },
+	Size:   func(e *Received) int { return intakeEach + len(e.Payload) },
 	Held:   intakeHeld,
 }
 

@@ -281,40 +281,25 @@ func TestIntake(t *testing.T) {
 	})
 
 	// The database hangs for an hour, and Stripe goes on sending. Most senders have left; what they sent is still held.
-	t.Run("HoldsSoMuchAndNoMore", func(t *testing.T) {
+	for name, size := range map[string]int{"HoldsSoMuchAndNoMore": 1 << 20, "HoldsSoManyAndNoMore": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			holdsSoMuch(t, size)
+		})
+	}
+
+	// Only a part of it is kept for the handler.
+	t.Run("HasTheDigestOfWhatWasReceived", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
-		large := func(id string) inbox.Received {
-			e := event(id)
-			e.Payload = []byte(`{"id":"` + id + `","of":"` + strings.Repeat("x", 1<<20) + `"}`)
-			return e
-		}
-		held := len(event("ahead").Payload)
-		most := (inbox.IntakeHeld - held) / len(large("000").Payload)
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		results := make(chan error, 2*most)
-		for i := range 2 * most {
-			go func() {
-				_, err := c.intake.Receive(ctx, large(fmt.Sprintf("%03d", i)))
-				results <- err
-			}()
-		}
-		for range most { // The others wait.
-			err := <-results
-			require.ErrorIs(t, err, postgres.ErrFull)
-			require.NotErrorIs(t, err, postgres.ErrInDoubt, "it was not stored")
-		}
 		c.release()
-		for range most {
-			require.NoError(t, <-results)
-		}
-		require.Equal(t, received{fresh: true}, receiveBy(t.Context(), c.intake, event("one")))
-		require.Equal(t, []string{"one"}, c.stored(), "of those that were sent as a whole")
+		part := event("part")
+		part.Body = []byte(`{"id":"part","of":"a whole"}`)
+		require.Equal(t, received{fresh: true}, receiveBy(t.Context(), c.intake, part))
 		var n int
-		require.NoError(t, c.pool.Raw().QueryRow(t.Context(),
-			"SELECT count(*) FROM inbox_events WHERE event_id NOT IN ('ahead', 'one')").Scan(&n))
-		require.Equal(t, most, n)
+		require.NoError(t, c.pool.Raw().QueryRow(t.Context(), `SELECT count(*) FROM inbox_events WHERE event_id = 'part'
+			AND payload = '{"id":"part"}' AND payload_sha256 = sha256('{"id":"part","of":"a whole"}')`).Scan(&n))
+		require.Equal(t, 1, n)
 	})
 
 	t.Run("TakesOneThatIsLargerThanAllThatItHolds", func(t *testing.T) {
@@ -333,4 +318,39 @@ func TestIntake(t *testing.T) {
 			require.Equal(t, 1, c.statements("InboxReceive"))
 		}
 	})
+}
+
+// holdsSoMuch sends events with contents of this size while nothing is stored.
+func holdsSoMuch(t *testing.T, size int) {
+	t.Helper()
+	c := newCrowd(t)
+	of := func(id string) inbox.Received {
+		e := event(id)
+		e.Payload = []byte(`{"id":"` + id + `","of":"` + strings.Repeat("x", size) + `"}`)
+		return e
+	}
+	held := inbox.IntakeEach + len(event("ahead").Payload)
+	most := (inbox.IntakeHeld - held) / (inbox.IntakeEach + len(of("00000").Payload))
+	results := make(chan error, 2*most)
+	for i := range 2 * most {
+		go func() {
+			_, err := c.intake.Receive(t.Context(), of(fmt.Sprintf("%05d", i)))
+			results <- err
+		}()
+	}
+	for range most { // The others wait.
+		err := <-results
+		require.ErrorIs(t, err, postgres.ErrFull)
+		require.NotErrorIs(t, err, postgres.ErrInDoubt, "it was not stored")
+	}
+	c.release()
+	for range most {
+		require.NoError(t, <-results)
+	}
+	require.Equal(t, received{fresh: true}, receiveBy(t.Context(), c.intake, event("one")))
+	require.Equal(t, []string{"one"}, c.stored(), "of those that were sent as a whole")
+	var n int
+	require.NoError(t, c.pool.Raw().QueryRow(t.Context(),
+		"SELECT count(*) FROM inbox_events WHERE event_id NOT IN ('ahead', 'one')").Scan(&n))
+	require.Equal(t, most, n)
 }

@@ -3,6 +3,7 @@ package stripe
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -64,6 +65,27 @@ type Webhook struct {
 	// Intent is the PaymentIntent that the event is about: its id, or empty, and the
 	// ids from its metadata.
 	Intent Intent
+}
+
+// Hint is as much of the event as ReadWebhook has read, as an event: its id and type, the ids of its object, and those in
+// the object's metadata. It is what is stored until the event is applied (ADR 76), and ReadWebhook reads the same from it.
+func (w Webhook) Hint() []byte {
+	e := event{ID: w.ID, Type: w.Type}
+	object := &e.Data.Object
+	object.ID = w.ObjectID
+	object.Metadata = map[string]string{
+		"tenant_id": w.Intent.TenantID, "order_id": w.Intent.OrderID, operationKey: w.Intent.Operation,
+	}
+	maps.DeleteFunc(object.Metadata, func(_, value string) bool { return value == "" })
+	var err error
+	if w.Intent.ID != "" {
+		object.PaymentIntent, err = jsontext.AppendQuote(nil, w.Intent.ID)
+	}
+	hint, encodeErr := json.Marshal(e, json.Deterministic(true), json.OmitZeroStructFields(true))
+	if err = errors.Join(err, encodeErr); err != nil {
+		panic(err) // Strings that were read from JSON are valid in it.
+	}
+	return hint
 }
 
 // idMax is the length of an id of Stripe's, as Stripe promises it.

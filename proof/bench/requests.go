@@ -17,6 +17,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/proof/internal/plot"
 )
 
@@ -349,11 +350,15 @@ func (b *bench) webhookFloor(ctx context.Context) (sample, error) {
 	b.floorEvents = newBatch()
 	var one sender
 	one.event(b.floorEvents, 1, 1_000_000)
+	event, err := stripe.ReadWebhook(one.body)
+	if err != nil {
+		return sample{}, err
+	}
 	values := map[string]string{
 		"Consumers": "'stripe'",
 		"EventIds":  fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", b.floorEvents),
 		"Types":     "'payment_intent.succeeded'",
-		"ObjectIds": "'pi_' || lpad((:i)::text, 24, '0')", "Payloads": inHex(one.body), "Traceparents": "''",
+		"ObjectIds": "'pi_' || lpad((:i)::text, 24, '0')", "Payloads": inHex(event.Hint()), "Traceparents": "''",
 	}
 	sql, err := filled(postgres.WebhookIntake(), db.InboxReceiveParams{}, values, nil, oneRow)
 	if err != nil {
