@@ -79,7 +79,6 @@ func TestProcessor(t *testing.T) {
 		require.Equal(t, []string{"evt_1"}, b.applied())
 	})
 
-	// A webhook of Stripe's holds a client secret.
 	t.Run("KeepsWhatItAppliesFromNoLongerThanItNeedsIt", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

@@ -29,7 +29,7 @@ func Answer(tenantID, key string) Place {
 	return Place{Table: "idempotency_keys", Column: "answer_body", Owner: tenantID, ID: key}
 }
 
-// Payload is an event that waits to be applied. A webhook of Stripe's contains a client secret.
+// Payload is an event that waits to be applied: of Stripe's, its ids.
 func Payload(consumer, eventID string) Place {
 	return Place{Table: "inbox_events", Column: "payload", Owner: consumer, ID: eventID}
 }

@@ -125,7 +125,7 @@ func (b *bench) freshFloor(ctx context.Context) (sample, error) {
 }
 
 // storedDiffers is how much the rows of the floor may differ in size from the service's, as a part of them.
-const storedDiffers = 0.01
+const storedDiffers = 0.03
 
 func (b *bench) replayFloor(ctx context.Context) (sample, error) {
 	ran, err := b.pgbench(ctx, b.s.clients, replayScript(b.tenant))

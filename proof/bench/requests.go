@@ -336,11 +336,12 @@ func (s *sender) send(id, object string, ofID, ofObject []any) []byte {
 	return s.request
 }
 
-// eventPad stands for the members of a PaymentIntent. No colon stands before a
-// letter or a digit, which pgbench would take for a variable.
+// eventPad stands for the members of a PaymentIntent, whose ids no compression shortens: 3 KB, as an event of Stripe's.
+// No colon stands before a letter or a digit, which pgbench would take for a variable.
 var eventPad = func() (pad string) {
 	for i := range 28 {
-		pad += fmt.Sprintf(`"member_%02d": {"amount": %d, "currency": "usd", "nothing": null}, `, i, 1000+i)
+		id := sha256.Sum256([]byte{byte(i)})
+		pad += fmt.Sprintf(`"member_%02d": {"id": "%x", "amount": %d, "currency": "usd", "nothing": null}, `, i, id[:12], 1000+i)
 	}
 	return pad
 }()
@@ -349,16 +350,18 @@ var eventPad = func() (pad string) {
 func (b *bench) webhookFloor(ctx context.Context) (sample, error) {
 	b.floorEvents = newBatch()
 	var one sender
-	one.event(b.floorEvents, 1, 1_000_000)
+	one.event(b.floorEvents, 1, 1_000)
 	event, err := stripe.ReadWebhook(one.body)
 	if err != nil {
 		return sample{}, err
 	}
+	digest := sha256.Sum256(one.body)
 	values := map[string]string{
 		"Consumers": "'stripe'",
 		"EventIds":  fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", b.floorEvents),
 		"Types":     "'payment_intent.succeeded'",
-		"ObjectIds": "'pi_' || lpad((:i)::text, 24, '0')", "Payloads": inHex(event.Hint()), "Traceparents": "''",
+		"ObjectIds": "'pi_' || lpad((:i)::text, 24, '0')", "Payloads": inHex(event.Hint()), "PayloadSha256s": inHex(digest[:]),
+		"Traceparents": "''",
 	}
 	sql, err := filled(postgres.WebhookIntake(), db.InboxReceiveParams{}, values, nil, oneRow)
 	if err != nil {
