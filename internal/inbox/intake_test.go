@@ -189,11 +189,15 @@ func TestIntake(t *testing.T) {
 	t.Run("EventsOfTwoConsumersAreTwo", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
-		other := event("a")
-		other.Consumer = "other"
-		c.send(t.Context(), event("a"), other)
-		require.Equal(t, []received{{fresh: true}, {fresh: true}}, c.answers())
-		require.Equal(t, []string{"a", "a"}, c.stored())
+		for _, e := range events() {
+			other := e
+			other.Consumer = "other"
+			c.send(t.Context(), e, other)
+		}
+		for i, answer := range c.answers() {
+			require.Equal(t, received{fresh: true}, answer, i)
+		}
+		require.Len(t, c.stored(), 2*len(events()))
 	})
 
 	// The sender must resend an event whose outcome is not known.
