@@ -50,8 +50,7 @@ const (
 	payonceOperators = "Ada Lovelace"
 )
 
-// What a caller's key may be found in: the rows that are looked up by it. Stripe's
-// webhooks name it too, and are dropped once they are applied.
+// What a caller's key may be found in: the rows that are looked up by it.
 var keyColumns = []string{
 	"idempotency_keys.key", "payments.idempotency_key", "refunds.idempotency_key", "refunds.stripe_key",
 	"checkouts.idempotency_key",

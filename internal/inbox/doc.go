@@ -44,8 +44,8 @@
 // Prepare may run any number of times, in several processes at the same time, so it changes nothing.
 //
 // The payload of an event is kept until the event is applied, also while it is parked,
-// and dropped in the commit that applies it, because a webhook of Stripe's contains a
-// client secret. Its digest stays, and its sender still has the event.
+// and dropped in the commit that applies it. Its digest stays, and its sender still has
+// the event.
 //
 // A handler that fails is retried with growing pauses, and after a limit its event is parked: kept, counted, and
 // waiting for an operator (Unpark). A panic is a failure. An attempt is counted before it is made, so an event that

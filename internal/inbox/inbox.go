@@ -37,7 +37,7 @@ type Event struct {
 	TenantID    string // empty for a webhook
 	Subject     string // empty if the event has no order
 	Version     int64
-	Payload     []byte // as received
+	Payload     []byte // as received, or what the intake was given of it
 	Traceparent string
 	ReceivedAt  time.Time // zero while a broker waits
 	Attempt     int       // from 1

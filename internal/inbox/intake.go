@@ -11,12 +11,12 @@ import (
 	"example.com/payonce/internal/sealed"
 )
 
-// intakeHeld is how many bytes may wait or be under way, intakeEach of each event besides its payload: thousands of
-// events. Beyond it an event is rejected with postgres.ErrFull. Its sender will resend it, and this process does not run
-// out of memory.
+// intakeHeld is how many bytes may wait or be under way, of which an event counts intakeEach and its payload: some ten
+// thousand events. Beyond it an event is rejected with postgres.ErrFull. Its sender will resend it, and this process does
+// not run out of memory, for rows or for the goroutines of senders that wait.
 const (
 	intakeHeld = 32 << 20
-	intakeEach = 1 << 10
+	intakeEach = 3 << 10
 )
 
 // Received is an event whose sender gets a response before it is applied.

@@ -27,7 +27,7 @@ const (
 	statsEvery    = 5 * time.Second
 
 	settleAtOnce     = 128
-	settlePayloadMax = 16 << 10 // bytes; a webhook has 1 to 5 KB, so that they take less than a megabyte
+	settlePayloadMax = 16 << 10 // bytes; what is kept of a webhook is far less, and so was all of it, 1 to 5 KB
 	// between the begins of two iterations, of which the first left nothing undone: events that arrive meanwhile share
 	// the second
 	rest = 10 * time.Millisecond

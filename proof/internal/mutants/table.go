@@ -195,6 +195,7 @@ var All = []Mutant{
 		Guard:  "state is read from Stripe's object and only moves forward: each event's snapshot is believed as it arrives",
 		Breaks: "I15, I11",
 		Edits: []Edit{
+			{"internal/http/webhooks.go", "Payload: event.Hint(),", "Payload: body,"},
 			{webhook, "\t\"errors\"\n", "\t\"encoding/json\"\n\t\"errors\"\n"},
 			{webhook, "seen.refunds, err = s.gateway.RefundsOf(ctx, stripe.NoTenant, hint.ID)", `var event struct {
 			Data struct {
