@@ -27,7 +27,7 @@ const (
 	statsEvery    = 5 * time.Second
 
 	settleAtOnce     = 128
-	settlePayloadMax = 16 << 10 // bytes; what is kept of a webhook is far less, and so was all of it, 1 to 5 KB
+	settlePayloadMax = 16 << 10 // bytes; of a webhook 300 are kept. A larger payload is not read here, but for each event by itself
 	// between the begins of two iterations, of which the first left nothing undone: events that arrive meanwhile share
 	// the second
 	rest = 10 * time.Millisecond
