@@ -14,6 +14,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"example.com/payonce/internal/operations"
@@ -45,7 +46,8 @@ func docsPart() part {
 // docsRoutes need no API key: a developer reads the documentation before getting one. The
 // retention is what /docs/idempotency promises.
 func docsRoutes(retention time.Duration, notFound http.HandlerFunc, own ...operations.Operation) []route {
-	list, pages, values := problemPages()
+	fixed := fixedPages()
+	pages, values, assets := fixed.problems, fixed.values, fixed.assets
 	problem := func(w http.ResponseWriter, r *http.Request) {
 		slug := r.PathValue("slug")
 		if _, ok := pages[slug]; !ok {
@@ -54,7 +56,6 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc, own ...opera
 		}
 		negotiate(w, r, pages[slug], values[slug])
 	}
-	assets := docsAssets()
 	asset := func(w http.ResponseWriter, r *http.Request) {
 		file, ok := assets[r.PathValue("file")]
 		if !ok {
@@ -67,15 +68,30 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc, own ...opera
 	return []route{
 		{method: "GET", pattern: "/", handle: root, open: true, document: true},
 		{method: "GET", pattern: "/openapi.json", handle: contract.ServeHTTP, open: true, document: true},
-		{method: "GET", pattern: "/docs", handle: referencePage().ServeHTTP, open: true, document: true},
+		{method: "GET", pattern: "/docs", handle: fixed.reference.ServeHTTP, open: true, document: true},
 		{method: "GET", pattern: "/docs/idempotency", handle: policyPage(retention).ServeHTTP, open: true, document: true},
-		{method: "GET", pattern: "/docs/retries", handle: retriesPage().ServeHTTP, open: true, document: true},
-		{method: "GET", pattern: "/docs/test-cards", handle: cardsPage().ServeHTTP, open: true, document: true},
+		{method: "GET", pattern: "/docs/retries", handle: fixed.retries.ServeHTTP, open: true, document: true},
+		{method: "GET", pattern: "/docs/test-cards", handle: fixed.cards.ServeHTTP, open: true, document: true},
 		{method: "GET", pattern: "/docs/assets/{file}", handle: asset, open: true, document: true},
-		{method: "GET", pattern: "/problems", handle: list, open: true, document: true},
+		{method: "GET", pattern: "/problems", handle: fixed.list, open: true, document: true},
 		{method: "GET", pattern: "/problems/{slug}", handle: problem, open: true, document: true},
 	}
 }
+
+// documents are the pages that are the same in every server of a program.
+type documents struct {
+	reference, retries, cards staticDocument
+	list                      http.HandlerFunc
+	problems, values          map[string]staticDocument
+	assets                    map[string]staticDocument
+}
+
+// fixedPages renders those pages for the first server of a process.
+var fixedPages = sync.OnceValue(func() documents {
+	d := documents{reference: referencePage(), retries: retriesPage(), cards: cardsPage(), assets: docsAssets()}
+	d.list, d.problems, d.values = problemPages()
+	return d
+})
 
 // withoutSlash is the address of a page of the documentation that was asked for with a
 // slash at the end, which people and link checkers add. An escaped slash is not one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ const (
 	cleanupWithin = time.Minute      // a test that holds a connection for longer has lost it
 	settingWithin = 10 * time.Second // for a session to read a setting that was reloaded
 	sessionsMax   = 200              // tests of pools and of crowds, several at once
+	gcPercent     = 400              // the heap of a test process is small, and collecting it takes a sixth of its time
 	parallelMin   = 4                // tests wait for leases, databases and processes more than for a processor
 )
 
@@ -29,17 +31,70 @@ func New(t testing.TB) *postgres.Pool {
 	return open(t, URL(t))
 }
 
-// URL returns the DSN of a fresh, migrated database, for a test that opens its
+// URL returns the DSN of an empty, migrated database, for a test that opens its
 // own pools or starts processes.
 func URL(t testing.TB) string {
 	t.Helper()
-	return fresh(t, true)
+	return URLWith(t, "")
+}
+
+// URLWith returns the DSN of an empty, migrated database in which sql has been run, by its owner: what all tests of a
+// kind want beside the schema. The database may have been another test's that wanted the same.
+func URLWith(t testing.TB, sql string) string {
+	t.Helper()
+	notInShort(t)
+	s, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := s.take(sql)
+	if d == nil {
+		d = &database{kept: map[string]*postgres.Pool{}}
+		if d.name, err = s.create(t.Context(), true); err == nil && sql != "" {
+			err = s.prepareSQL(t.Context(), d.name, sql)
+		}
+		if err != nil {
+			t.Fatalf("make a database: %v", err)
+		}
+		s.mu.Lock()
+		s.open[s.dsn(d.name)] = d
+		s.mu.Unlock()
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
+		defer cancel()
+		for _, pool := range d.kept {
+			if n := inUse(ctx, pool); n > 0 {
+				t.Errorf("%d connections were not given back to the pool", n)
+			}
+		}
+		if err := s.giveBack(ctx, sql, d); err != nil {
+			t.Errorf("drop the test's database: %v", err)
+		}
+	})
+	return s.dsn(d.name)
 }
 
 // Empty returns the DSN of a database without a schema, for tests of migrations.
 func Empty(t testing.TB) string {
 	t.Helper()
-	return fresh(t, false)
+	notInShort(t)
+	s, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := s.create(t.Context(), false)
+	if err != nil {
+		t.Fatalf("make a database: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
+		defer cancel()
+		if err := s.drop(ctx, name); err != nil {
+			t.Errorf("drop the test's database: %v", err)
+		}
+	})
+	return s.dsn(name)
 }
 
 // Server returns a server of the test's own, which writes as in production, for
@@ -100,6 +155,9 @@ func SetStandbys(t testing.TB, pool *postgres.Pool, names string) {
 // clean up, and then stops its server.
 func Main(m *testing.M, after ...func()) {
 	raiseParallel()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	code := m.Run()
 	for _, f := range after {
 		f()
@@ -123,12 +181,16 @@ func raiseParallel() {
 
 func open(t testing.TB, url string) *postgres.Pool {
 	t.Helper()
-	pool, err := postgres.Open(t.Context(), url, postgres.Options{Name: t.Name()})
-	if err != nil {
-		t.Fatal(err)
+	return Kept(t, url, "dbtest", func() (*postgres.Pool, error) {
+		return postgres.Open(context.Background(), url, postgres.Options{Name: "dbtest"})
+	})
+}
+
+// inUse waits until all connections of a pool are idle, and returns how many are not by the end of ctx.
+func inUse(ctx context.Context, pool *postgres.Pool) int32 {
+	for ; pool.Stat().InUse > 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 	}
-	t.Cleanup(func() { closeInTime(t, pool) })
-	return pool
+	return pool.Stat().InUse
 }
 
 // closeInTime closes the pool. Close waits for every connection to be given
@@ -145,27 +207,6 @@ func closeInTime(t testing.TB, pool *postgres.Pool) {
 	case <-time.After(cleanupWithin):
 		t.Errorf("%d connections were not given back to the pool", pool.Stat().InUse)
 	}
-}
-
-func fresh(t testing.TB, migrated bool) string {
-	t.Helper()
-	notInShort(t)
-	s, err := shared()
-	if err != nil {
-		t.Fatal(err)
-	}
-	name, err := s.create(t.Context(), migrated)
-	if err != nil {
-		t.Fatalf("make a database: %v", err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
-		defer cancel()
-		if err := s.drop(ctx, name); err != nil {
-			t.Errorf("drop the test's database: %v", err)
-		}
-	})
-	return s.dsn(name)
 }
 
 func notInShort(t testing.TB) {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
 )
 
@@ -43,12 +44,92 @@ func TestNew(t *testing.T) {
 		require.ErrorContains(t, err, `relation "mine" does not exist`)
 	})
 
-	t.Run("IsGoneAfterTheTest", func(t *testing.T) {
+	t.Run("IsGoneAfterATestThatChangesTheSchema", func(t *testing.T) {
 		t.Parallel()
 		var url string
-		t.Run("Inner", func(t *testing.T) { url = dbtest.URL(t) })
+		t.Run("Inner", func(t *testing.T) {
+			url = dbtest.URL(t)
+			run(t, url, "CREATE TABLE mine ()")
+		})
 		_, err := pgx.Connect(t.Context(), url)
 		require.ErrorContains(t, err, "does not exist")
+	})
+}
+
+// TestRecycled: what a test has written, set or left running is not there for the next test of its database.
+func TestRecycled(t *testing.T) {
+	t.Parallel()
+	const kind = "SELECT 'of TestRecycled'" // no other test takes or gives such a database
+	var first string
+	t.Run("Writes", func(t *testing.T) {
+		first = dbtest.URLWith(t, kind)
+		pool := kept(t, first)
+		for _, sql := range []string{
+			"INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_a', 'a', decode(repeat('00', 32), 'hex'))",
+			"INSERT INTO stock (tenant_id, sku, available) VALUES ('ten_a', 'a', 1)", // part: checkouts
+			"DELETE FROM goose_db_version WHERE version_id > 0",
+			"SELECT nextval('outbox_events_seq_seq'), nextval('outbox_events_seq_seq')",
+			"SET lock_timeout = 1",
+			"SELECT pg_advisory_lock(7)",
+		} {
+			_, err := pool.Raw().Exec(t.Context(), sql)
+			require.NoError(t, err, sql)
+		}
+		left, err := pgx.Connect(t.Context(), first) // and is not closed, as by a killed process
+		require.NoError(t, err)
+		_, err = left.Exec(t.Context(), "BEGIN; INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_b', 'b', decode(repeat('00', 32), 'hex'))")
+		require.NoError(t, err)
+	})
+	t.Run("FindsNothing", func(t *testing.T) {
+		url := dbtest.URLWith(t, kind)
+		require.Equal(t, first, url)
+		pool := kept(t, url)
+		require.NoError(t, pool.CheckSchema(t.Context()))
+		for sql, want := range map[string]string{
+			"SELECT count(*)::text FROM tenants":                                                                       "0",
+			"SELECT count(*)::text FROM stock":                                                                         "0", // part: checkouts
+			"SELECT nextval('outbox_events_seq_seq')::text":                                                            "1",
+			"SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND objid = 7":                            "0",
+			"SELECT (current_setting('lock_timeout') <> '1ms')::text":                                                  "true",
+			"SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'": "0",
+		} {
+			var got string
+			require.NoError(t, pool.Raw().QueryRow(t.Context(), sql).Scan(&got), sql)
+			require.Equal(t, want, got, sql)
+		}
+	})
+	for name, change := range map[string]string{
+		"SchemaChanged":     "ALTER TABLE tenants DISABLE TRIGGER USER",
+		"RightsChanged":     "GRANT SELECT ON tenants TO PUBLIC",
+		"DatabaseSet":       "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 1', current_database()); END $$",
+		"StatisticsChanged": "INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_c', 'c', decode(repeat('00', 32), 'hex')); ANALYZE tenants",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var changed string
+			t.Run("Inner", func(t *testing.T) {
+				changed = dbtest.URLWith(t, kind)
+				run(t, changed, change)
+			})
+			_, err := pgx.Connect(t.Context(), changed)
+			require.ErrorContains(t, err, "does not exist")
+		})
+	}
+	t.Run("PoolClosed", func(t *testing.T) {
+		var closed string
+		t.Run("Inner", func(t *testing.T) {
+			closed = dbtest.URLWith(t, kind)
+			kept(t, closed).Close()
+		})
+		_, err := pgx.Connect(t.Context(), closed)
+		require.ErrorContains(t, err, "does not exist")
+	})
+}
+
+// kept is a pool of one session, with the rights of the server's superuser.
+func kept(t *testing.T, url string) *postgres.Pool {
+	t.Helper()
+	return dbtest.Kept(t, url, "one session", func() (*postgres.Pool, error) {
+		return postgres.Open(context.Background(), url, postgres.Options{Name: "one session", MaxConn: 1})
 	})
 }
 

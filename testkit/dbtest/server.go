@@ -3,6 +3,7 @@ package dbtest
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -37,6 +38,12 @@ type server struct {
 	once     sync.Once
 	template string // the migrated database, made when the first test wants a copy
 	err      error
+
+	recycles bool // our role may make an event trigger, so a database can be used again
+	mu       sync.Mutex
+	spares   spares
+	open     map[string]*database // by DSN: those that are recycled
+	emptying string               // SQL, the same for all copies of the template
 }
 
 func start(ctx context.Context) (*server, error) {
@@ -46,7 +53,7 @@ func start(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{Server: pg}
+	s := &server{Server: pg, spares: spares{}, open: map[string]*database{}}
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
@@ -64,7 +71,7 @@ func (s *server) prepare(ctx context.Context) error {
 	}
 	var may bool
 	if err := s.admin.QueryRow(ctx,
-		"SELECT rolcreatedb OR rolsuper FROM pg_roles WHERE rolname = current_user").Scan(&may); err != nil {
+		"SELECT rolcreatedb OR rolsuper, rolsuper FROM pg_roles WHERE rolname = current_user").Scan(&may, &s.recycles); err != nil {
 		return err
 	}
 	if !may {
@@ -77,10 +84,14 @@ func (s *server) prepare(ctx context.Context) error {
 }
 
 func (s *server) stop() error {
+	var err error
+	if s.Source == devpg.FromURL { // it outlives us
+		err = s.dropSpares()
+	}
 	if s.admin != nil {
 		s.admin.Close()
 	}
-	return s.Stop()
+	return errors.Join(err, s.Stop())
 }
 
 // dsn is the server's DSN with another database.
@@ -141,7 +152,7 @@ func (s *server) drop(ctx context.Context, name string) error {
 // has been migrated to the end; and no one may connect to it, because a
 // session in the original stops every copy.
 func (s *server) makeTemplate(ctx context.Context) (string, error) {
-	name := templatePrefix + postgres.SchemaDigest()
+	name := templatePrefix + s.digest()
 	conn, err := s.admin.Acquire(ctx)
 	if err != nil {
 		return "", err
@@ -179,8 +190,23 @@ func (s *server) migrateInto(ctx context.Context, name string) error {
 	if _, err := devpg.Migrate(ctx, s.dsn(name)); err != nil {
 		return err
 	}
+	if s.recycles {
+		if err := s.prepareSQL(ctx, name, notesChanges+";"+keepsSeeds); err != nil {
+			return err
+		}
+	}
 	_, err := s.admin.Exec(ctx, "ALTER DATABASE "+quoted(name)+" WITH ALLOW_CONNECTIONS false IS_TEMPLATE true")
 	return err
+}
+
+// digest is of the migrations, and of what else the template contains.
+func (s *server) digest() string {
+	text := postgres.SchemaDigest()
+	if s.recycles {
+		text += notesChanges + keepsSeeds
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:6])
 }
 
 // dropLeftovers drops what killed tests and old branches left on a server that

@@ -1,11 +1,5 @@
 package world
 
-import (
-	"context"
-
-	"github.com/stretchr/testify/require"
-)
-
 // changeCalls lets tests change the view stripe_calls: what becomes of a call, or when it was sent. A call that is a
 // payment's becomes a row, as it does when the service has more to say of it.
 const changeCalls = `
@@ -28,9 +22,3 @@ const changeCalls = `
 	END $$;
 	CREATE OR REPLACE TRIGGER change_call INSTEAD OF UPDATE OR DELETE ON stripe_calls FOR EACH ROW
 	EXECUTE FUNCTION change_call();`
-
-func (w *World) letTestsChangeCalls() {
-	w.T.Helper()
-	_, err := w.DB.Raw().Exec(context.Background(), changeCalls)
-	require.NoError(w.T, err)
-}

@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/internal/tracing"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
 )
 
 // LocalOptions are the places where a test may reach into a server. The zero
@@ -67,10 +69,7 @@ type Local struct {
 func (w *World) Local(o LocalOptions) *Local {
 	w.T.Helper()
 	o = o.withDefaults(w)
-	pool, err := postgres.Open(context.Background(), o.Database, postgres.Options{
-		Name: o.Name, MaxConn: o.MaxConn, Box: w.Box(o.DataKey),
-	})
-	require.NoError(w.T, err)
+	pool, closes := w.poolOf(o)
 	metrics := prometheus.NewRegistry()
 	keys := idempotency.NewStore(pool,
 		idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Tracer: o.Tracer,
@@ -129,10 +128,27 @@ func (w *World) Local(o LocalOptions) *Local {
 	w.T.Cleanup(func() {
 		stop()
 		<-stopped
-		pool.Close()
+		closes()
 	})
 	l.Client = newClient(w.T, "http://"+listener.Addr().String(), w.Tenant, o.Own...)
 	return l
+}
+
+// poolOf opens the pool of a server. A pool to the database itself stays open for the next test that has the database.
+func (w *World) poolOf(o LocalOptions) (pool *postgres.Pool, closes func()) {
+	w.T.Helper()
+	open := func() (*postgres.Pool, error) {
+		return postgres.Open(context.Background(), o.Database, postgres.Options{
+			Name: o.Name, MaxConn: o.MaxConn, Box: w.Box(o.DataKey),
+		})
+	}
+	if o.Database != w.forTests() || w.opened[o.Name] {
+		pool, err := open()
+		require.NoError(w.T, err)
+		return pool, pool.Close
+	}
+	w.opened[o.Name] = true // another server of this name gets a pool of its own
+	return dbtest.Kept(w.T, w.URL, fmt.Sprint(o.Name, " ", o.MaxConn, " ", o.DataKey), open), func() {}
 }
 
 // wiring is what the parts of the service add to while a Local is made.

@@ -39,7 +39,8 @@ type World struct {
 	StripeURL string
 	Tenant    Tenant
 	stripe    *recorder
-	sessions  *atomic.Int64 // names given so far
+	sessions  *atomic.Int64   // names given so far
+	opened    map[string]bool // pools that are kept
 }
 
 // Tenant is a user of the API.
@@ -48,17 +49,24 @@ type Tenant struct{ ID, APIKey string }
 // New makes a world with a migrated database.
 func New(t testing.TB) *World {
 	t.Helper()
-	return On(t, dbtest.URL(t))
+	return on(t, dbtest.URLWith(t, changeCalls))
 }
 
 // On makes a world on a migrated database.
 func On(t testing.TB, url string) *World {
 	t.Helper()
+	w := on(t, url)
+	w.Exec(changeCalls)
+	return w
+}
+
+func on(t testing.TB, url string) *World {
+	t.Helper()
 	box, err := sealed.New(DataKey)
 	require.NoError(t, err)
-	pool, err := postgres.Open(context.Background(), url, postgres.Options{Name: "testbed", MaxConn: 4, Box: box})
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := dbtest.Kept(t, url, "testbed", func() (*postgres.Pool, error) {
+		return postgres.Open(context.Background(), url, postgres.Options{Name: "testbed", MaxConn: 4, Box: box})
+	})
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)
 	requests := &recorder{next: sim.Handler()}
@@ -70,8 +78,8 @@ func On(t testing.TB, url string) *World {
 	})
 	w := &World{
 		T: t, URL: url, DB: pool, Sim: sim, StripeURL: server.URL, stripe: requests, sessions: &atomic.Int64{},
+		opened: map[string]bool{},
 	}
-	w.letTestsChangeCalls()
 	w.Tenant = w.NewTenant()
 	return w
 }

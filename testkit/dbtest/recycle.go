@@ -1,0 +1,275 @@
+package dbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/payonce/internal/postgres"
+)
+
+// A database that a test has only written rows to is emptied and given to the next test. Emptying a database takes a
+// fifth of the processor time that copying and dropping a database takes: a copy has 700 files, whose catalogs every
+// session reads anew.
+const (
+	sparesMax = 8  // databases of each kind that wait for a test
+	usesMax   = 40 // of a database; then dead rows would slow its tests down
+
+	sessionsGone = 2 * time.Second // after the sessions of a finished test were ended
+)
+
+// notesChanges is run in the template. The event trigger notes each change of the schema, for any role, in the
+// transaction of the change.
+const notesChanges = `
+CREATE SCHEMA dbtest;
+CREATE TABLE dbtest.changed (command text NOT NULL);
+CREATE FUNCTION dbtest.note() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+	INSERT INTO dbtest.changed VALUES (tg_tag);
+END $$;
+CREATE EVENT TRIGGER dbtest_note ON ddl_command_end EXECUTE FUNCTION dbtest.note()`
+
+// keepsSeeds copies the rows that a migration has written, so that they can be put back.
+const keepsSeeds = `
+DO $$
+DECLARE t record; filled boolean;
+BEGIN
+	FOR t IN SELECT c.oid::regclass AS name, c.relname FROM pg_class c
+		WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
+	LOOP
+		EXECUTE format('SELECT EXISTS (SELECT FROM %s)', t.name) INTO filled;
+		IF filled THEN
+			EXECUTE format('CREATE TABLE dbtest.%I AS TABLE %s', 'seed_' || t.relname, t.name);
+		END IF;
+	END LOOP;
+	TRUNCATE dbtest.changed;
+END $$`
+
+// unlike says how a database differs from a new one by more than rows; empty: it does not. Statistics of a table change
+// the plans of later tests.
+const unlike = `
+SELECT concat_ws(', ',
+	(SELECT string_agg(DISTINCT command, ', ') FROM dbtest.changed),
+	(SELECT 'a setting of the database' FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
+	  WHERE d.datname = current_database() LIMIT 1),
+	(SELECT 'a replication slot' FROM pg_replication_slots WHERE database = current_database() LIMIT 1),
+	(SELECT 'a prepared transaction' FROM pg_prepared_xacts WHERE database = current_database() LIMIT 1),
+	(SELECT 'statistics of ' || c.relname FROM pg_statistic s JOIN pg_class c ON c.oid = s.starelid
+	  WHERE c.relnamespace = 'public'::regnamespace LIMIT 1))`
+
+// emptying writes the statements that make the rows of a database those of a new one. Replication's role switches the
+// triggers off that refuse to delete. The statements are sent as one, which is a transaction.
+const emptying = `
+SELECT 'SET LOCAL session_replication_role = replica; ' ||
+	(SELECT string_agg(format('DELETE FROM %s', c.oid::regclass), '; ') FROM pg_class c
+	  WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace) ||
+	coalesce((SELECT string_agg(format('; INSERT INTO public.%I OVERRIDING SYSTEM VALUE TABLE %s',
+			substr(c.relname, 6), c.oid::regclass), '')
+	   FROM pg_class c WHERE c.relnamespace = 'dbtest'::regnamespace AND c.relname LIKE 'seed\_%'), '') ||
+	coalesce((SELECT string_agg(format('; SELECT setval(%L, %s, false)', q.seqrelid::regclass, q.seqstart), '')
+	   FROM pg_sequence q JOIN pg_class c ON c.oid = q.seqrelid WHERE c.relnamespace = 'public'::regnamespace), '')`
+
+// A database is one that a test has, or that waits for a test.
+type database struct {
+	name string
+	uses int
+	kept map[string]*postgres.Pool // by what was asked for; the tests of a database come one after the other
+}
+
+// spares are the databases that wait, by what was run in them after their migration.
+type spares map[string][]*database
+
+// take returns a database that waits, if there is one.
+func (s *server) take(prepared string) *database {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.spares[prepared]
+	if len(waiting) == 0 {
+		return nil
+	}
+	last := waiting[len(waiting)-1]
+	s.spares[prepared] = waiting[:len(waiting)-1]
+	return last
+}
+
+// giveBack empties the database of a finished test, or drops it where rows are not all that the test has changed.
+func (s *server) giveBack(ctx context.Context, prepared string, d *database) error {
+	d.uses++
+	if s.recycles && d.uses < usesMax && s.empty(ctx, d) == nil {
+		s.mu.Lock()
+		waiting := len(s.spares[prepared]) < sparesMax
+		if waiting {
+			s.spares[prepared] = append(s.spares[prepared], d)
+		}
+		s.mu.Unlock()
+		if waiting {
+			return nil
+		}
+	}
+	return s.discard(ctx, d)
+}
+
+func (s *server) discard(ctx context.Context, d *database) error {
+	for _, pool := range d.kept {
+		pool.Close()
+	}
+	s.mu.Lock()
+	delete(s.open, s.dsn(d.name))
+	s.mu.Unlock()
+	return s.drop(ctx, d.name)
+}
+
+func (s *server) dropSpares() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
+	defer cancel()
+	for _, waiting := range s.spares {
+		for _, d := range waiting {
+			err = errors.Join(err, s.discard(ctx, d))
+		}
+	}
+	return err
+}
+
+// Kept returns the pool that open opens on a database of URL or URLWith. The pool stays open for the next test that has
+// the database and asks for the same key, which says everything that distinguishes pools: a new session costs as much
+// processor time as a small test. The test gives all connections back, closes nothing and leaves no setting.
+func Kept(t testing.TB, url, key string, open func() (*postgres.Pool, error)) *postgres.Pool {
+	t.Helper()
+	s, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock() // opening connects to nothing
+	defer s.mu.Unlock()
+	d := s.open[url]
+	if d != nil && d.kept[key] != nil {
+		return d.kept[key]
+	}
+	pool, err := open()
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case d == nil: // a database of the test's own
+		t.Cleanup(func() { closeInTime(t, pool) })
+	default:
+		d.kept[key] = pool
+	}
+	return pool
+}
+
+// empty makes a database like a new one. An error says why it cannot.
+func (s *server) empty(ctx context.Context, d *database) error {
+	if err := d.rest(ctx); err != nil {
+		return err
+	}
+	conn, release, err := s.session(ctx, d)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := endSessions(ctx, conn, d.kept); err != nil {
+		return err
+	}
+	var differs string
+	if err := conn.QueryRow(ctx, unlike, pgx.QueryExecModeExec).Scan(&differs); err != nil {
+		return err
+	}
+	if differs != "" {
+		return fmt.Errorf("the test has changed more than rows: %s", differs)
+	}
+	s.mu.Lock()
+	sql := s.emptying
+	s.mu.Unlock()
+	if sql == "" {
+		if err := conn.QueryRow(ctx, emptying, pgx.QueryExecModeExec).Scan(&sql); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.emptying = sql
+		s.mu.Unlock()
+	}
+	_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+// session is one with the rights of our role: of a kept pool, if there is one.
+func (s *server) session(ctx context.Context, d *database) (conn *pgx.Conn, release func(), err error) {
+	for _, pool := range d.kept {
+		if pool.Raw().Config().ConnConfig.User == s.admin.Config().ConnConfig.User {
+			c, err := pool.Raw().Acquire(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			return c.Conn(), c.Release, nil
+		}
+	}
+	if conn, err = pgx.Connect(ctx, s.dsn(d.name)); err != nil {
+		return nil, nil, err
+	}
+	return conn, func() { _ = conn.Close(ctx) }, nil
+}
+
+// rest undoes what a test has set in the sessions of kept pools.
+func (d *database) rest(ctx context.Context) error {
+	for _, pool := range d.kept {
+		idle := pool.Raw().AcquireAllIdle(ctx)
+		var err error
+		for _, conn := range idle {
+			_, failed := conn.Exec(ctx, "RESET SESSION AUTHORIZATION; RESET ALL; SELECT pg_advisory_unlock_all(); UNLISTEN *",
+				pgx.QueryExecModeSimpleProtocol)
+			err = errors.Join(err, failed)
+			conn.Release()
+		}
+		if err == nil {
+			err = pool.Raw().Ping(ctx) // which fails if the test has closed the pool
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endSessions ends what a killed process of the test has left, and returns when the database has no session but those of
+// kept pools, and those are idle.
+func endSessions(ctx context.Context, conn *pgx.Conn, kept map[string]*postgres.Pool) error {
+	const others = `
+SELECT count(pg_terminate_backend(pid)) FILTER (WHERE application_name <> ALL ($1)),
+       count(*) FILTER (WHERE application_name = ANY ($1) AND state <> 'idle')
+  FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+	names := []string{}
+	for _, pool := range kept {
+		names = append(names, pool.Raw().Config().ConnConfig.RuntimeParams["application_name"])
+	}
+	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		var left, busy int
+		if err := conn.QueryRow(ctx, others, pgx.QueryExecModeExec, names).Scan(&left, &busy); err != nil {
+			return err
+		}
+		if left == 0 && busy == 0 {
+			return nil
+		}
+		if time.Since(began) > sessionsGone {
+			return fmt.Errorf("%d sessions of the test do not end, %d do not come to rest", left, busy)
+		}
+	}
+}
+
+// prepareSQL runs what a kind of database has beyond the schema, and does not note it as a change.
+func (s *server) prepareSQL(ctx context.Context, name, sql string) error {
+	conn, err := pgx.Connect(ctx, s.dsn(name))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if s.recycles {
+		sql = strings.TrimRight(strings.TrimSpace(sql), ";") + "; TRUNCATE dbtest.changed"
+	}
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
