@@ -2,4 +2,4 @@
 
 package main
 
-import _ "example.com/payonce/internal/broker/kafka" // without it: go build -tags nokafka
+import _ "example.com/payonce/internal/broker/kafka" // go build -tags kafka

@@ -2,4 +2,4 @@
 
 package main
 
-import _ "example.com/payonce/internal/broker/kinesis" // without it: go build -tags nokinesis
+import _ "example.com/payonce/internal/broker/kinesis" // go build -tags kinesis

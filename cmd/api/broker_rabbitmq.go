@@ -2,4 +2,4 @@
 
 package main
 
-import _ "example.com/payonce/internal/broker/rabbitmq" // without it: go build -tags norabbitmq
+import _ "example.com/payonce/internal/broker/rabbitmq" // go build -tags rabbitmq

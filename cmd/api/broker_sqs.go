@@ -2,4 +2,4 @@
 
 package main
 
-import _ "example.com/payonce/internal/broker/sqs" // without it: go build -tags nosqs
+import _ "example.com/payonce/internal/broker/sqs" // go build -tags sqs

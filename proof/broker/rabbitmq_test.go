@@ -1,3 +1,5 @@
+//go:build brokers
+
 package broker_test
 
 import (

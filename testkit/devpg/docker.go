@@ -64,7 +64,7 @@ func startDocker(ctx context.Context, o Options) (started, error) {
 	if err != nil {
 		return started{}, err
 	}
-	cmd := exec.Command("go", "run", "./testkit/devpg/container", string(request)) //nolint:noctx // its input's end ends it
+	cmd := exec.Command("go", "run", "-tags=containers", "./testkit/devpg/container", string(request)) //nolint:noctx // its input's end ends it
 	var said strings.Builder
 	cmd.Dir, cmd.Stderr = root, &said
 	in, err := cmd.StdinPipe()

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,19 +18,6 @@ import (
 
 func TestDownload(t *testing.T) {
 	t.Parallel()
-
-	t.Run("RunsPostgreSQL17", func(t *testing.T) {
-		t.Parallel()
-		s, err := Start(t.Context(), Options{Only: FromDownload, Log: t.Logf})
-		if err != nil && os.Getenv("CI") == "" && (strings.Contains(err.Error(), "npm pack") ||
-			strings.Contains(err.Error(), "there is no npm")) {
-			t.Skipf("npm's registry is out of reach, which is an error in CI only: %v", err)
-		}
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, s.Stop()) })
-		require.Equal(t, 170010, s.Version)
-		require.Equal(t, "UTF8", query(t, s.URL, "SHOW server_encoding"))
-	})
 
 	t.Run("UnpacksWhatIsNeededAndMakesTheLinks", func(t *testing.T) {
 		t.Parallel()

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 )
 
-// Some tests need a process to kill, or one with another environment: they run this test binary again, with a role.
+// Some tests need a process to kill: they run this test binary again, with a role.
 const roleVar = "DEVPG_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -24,9 +23,5 @@ func TestMain(m *testing.M) {
 		p := s.impl.(*process)
 		fmt.Println(s.PID(), p.tidy.pid(), p.dir)
 		select {}
-	case "docker": // says what it thinks of the engine, and how long that took
-		begin := time.Now()
-		_, err := Start(context.Background(), Options{Only: FromDocker})
-		fmt.Printf("%d\n%v\n", time.Since(begin).Milliseconds(), err)
 	}
 }

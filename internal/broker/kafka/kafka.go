@@ -1,3 +1,5 @@
+//go:build brokers || kafka
+
 // Package kafka is Kafka, for a BROKER_URL of kafka://. A program that imports it has this broker
 // (see broker.Register).
 package kafka

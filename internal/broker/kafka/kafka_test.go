@@ -1,3 +1,5 @@
+//go:build brokers || kafka
+
 package kafka
 
 import (

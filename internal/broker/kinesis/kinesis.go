@@ -1,3 +1,5 @@
+//go:build brokers || kinesis
+
 // Package kinesis is Amazon Kinesis, for a BROKER_URL of kinesis://. A program that imports it has this broker
 // (see broker.Register).
 package kinesis

@@ -1,3 +1,5 @@
+//go:build brokers || kinesis
+
 package kinesis
 
 import (

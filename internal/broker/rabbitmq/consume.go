@@ -1,3 +1,5 @@
+//go:build brokers || rabbitmq
+
 package rabbitmq
 
 import (

@@ -1,3 +1,5 @@
+//go:build brokers || rabbitmq
+
 // Package rabbitmq is RabbitMQ, for a BROKER_URL of amqp:// or amqps://. A program that imports it has this broker
 // (see broker.Register).
 package rabbitmq

@@ -1,3 +1,5 @@
+//go:build brokers || sqs
+
 package sqs
 
 import (

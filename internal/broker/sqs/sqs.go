@@ -1,3 +1,5 @@
+//go:build brokers || sqs
+
 // Package sqs is Amazon SQS, for a BROKER_URL of sqs://. A program that imports it has this broker
 // (see broker.Register).
 package sqs

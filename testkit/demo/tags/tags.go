@@ -5,4 +5,4 @@ package tags
 // API are the build tags of the demo's API. They add the crash points that FAULT_AT names, and leave out what the demo
 // does not use: on a machine without Go modules half as much is downloaded
 // (docs/adr/0070-what-a-first-run-downloads.md).
-const API = "faults,nokafka,nosqs,norabbitmq,nokinesis,notracing"
+const API = "faults,notracing"

@@ -1,3 +1,5 @@
+//go:build containers
+
 // Command container runs postgres:17 in a container for package devpg, until its standard input ends. It is a program by
 // itself so that what talks to a Docker engine is downloaded and built only where there is one.
 //

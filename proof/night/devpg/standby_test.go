@@ -1,19 +1,19 @@
-package devpg
+package devpg_test
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/testkit/devpg"
 )
 
 // A standby follows its primary and refuses to be written to, until it is promoted.
 func TestStandby(t *testing.T) {
 	t.Parallel()
-	primary, _ := start(t, Options{Only: FromLocal, Durable: true})
+	primary := start(t, devpg.Options{Only: devpg.FromLocal, Durable: true})
 	run(t, primary.URL, "CREATE TABLE kept AS SELECT 'before' AS answer")
 	standby, err := primary.Standby(t.Context())
 	require.NoError(t, err)
@@ -34,14 +34,15 @@ func TestStandby(t *testing.T) {
 // one, and has nothing any more that only it had.
 func TestReplica(t *testing.T) {
 	t.Parallel()
-	first, _ := start(t, Options{Only: FromLocal, Durable: true})
-	if _, err := os.Stat(filepath.Join(first.impl.(*process).bin.dir, "pg_basebackup")); err != nil {
-		t.Skipf("SKIPPED: pg_basebackup is not installed beside the server: %s", err)
+	first := start(t, devpg.Options{Only: devpg.FromLocal, Durable: true})
+	address := func(s *devpg.Server) string {
+		u, err := url.Parse(s.URL)
+		require.NoError(t, err)
+		return u.Host
 	}
-	address := func(s *Server) string { return fmt.Sprintf("127.0.0.1:%d", s.impl.(*process).port) }
 	run(t, first.URL, "CREATE TABLE kept AS SELECT 'before' AS answer")
 	pid := first.PID()
-	second, err := first.Replica(t.Context(), Following{Name: "second", Through: address(first)})
+	second, err := first.Replica(t.Context(), devpg.Following{Name: "second", Through: address(first)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, second.Stop()) })
 	require.Equal(t, pid, first.PID(), "it was not restarted")
@@ -58,7 +59,7 @@ func TestReplica(t *testing.T) {
 	require.Eventually(t, func() bool { return query(t, second.URL, "SELECT pg_promote()::text") == "true" }, time.Minute,
 		20*time.Millisecond)
 	run(t, second.URL, "UPDATE kept SET answer = 'promoted'")
-	require.NoError(t, first.Rejoin(t.Context(), Following{Name: "first", Through: address(second)}))
+	require.NoError(t, first.Rejoin(t.Context(), devpg.Following{Name: "first", Through: address(second)}))
 	require.Eventually(t, func() bool { return query(t, first.URL, "SELECT answer FROM kept") == "promoted" }, time.Minute,
 		20*time.Millisecond)
 	require.Equal(t, "on", query(t, first.URL, "SHOW transaction_read_only"))
