@@ -26,7 +26,7 @@ COPY internal internal
 # What `api version` prints: the repository is not in the context.
 ARG VERSION=
 ARG COMMIT=
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags="-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -tags brokers -trimpath -ldflags="-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
     -o /out/ ./cmd/api ./deploy/healthcheck
 
 # The broker with a health check: its own image has the server and nothing else,

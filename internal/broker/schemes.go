@@ -37,6 +37,15 @@ func Register(s Scheme) {
 	schemes = append(schemes, s)
 }
 
+// linkedBy are the build tags that link the packages below this one, by the schemes that they register. The tag brokers links
+// all of them.
+var linkedBy = map[string]string{
+	"kafka": "kafka",                         // part: kafka
+	"sqs":   "sqs",                           // part: sqs
+	"amqp":  "rabbitmq", "amqps": "rabbitmq", // part: rabbitmq
+	"kinesis": "kinesis", // part: kinesis
+}
+
 func find(name string) (Scheme, bool) {
 	i := slices.IndexFunc(schemes, func(s Scheme) bool { return slices.Contains(s.Names, name) })
 	if i < 0 {
@@ -58,6 +67,9 @@ func schemeOf(brokerURL string) (Scheme, error) {
 	use := strings.Join(uses[:last], ", ") + " or " + uses[last]
 	if !ok {
 		return Scheme{}, fmt.Errorf("a scheme is missing; use %s", use)
+	}
+	if tag, exists := linkedBy[name]; exists {
+		use += "; go build -tags " + tag + " links " + name + ":"
 	}
 	return Scheme{}, fmt.Errorf("unsupported scheme %q; this program has %s", name+":", use)
 }

@@ -75,26 +75,17 @@ func URLWith(t testing.TB, sql string) string {
 	return s.dsn(d.name)
 }
 
+// Fresh returns the DSN of a migrated database that no test has had, for tests of plans and of what they read: the files
+// of a table keep the places of deleted rows.
+func Fresh(t testing.TB) string {
+	t.Helper()
+	return unrecycled(t, true)
+}
+
 // Empty returns the DSN of a database without a schema, for tests of migrations.
 func Empty(t testing.TB) string {
 	t.Helper()
-	notInShort(t)
-	s, err := shared()
-	if err != nil {
-		t.Fatal(err)
-	}
-	name, err := s.create(t.Context(), false)
-	if err != nil {
-		t.Fatalf("make a database: %v", err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
-		defer cancel()
-		if err := s.drop(ctx, name); err != nil {
-			t.Errorf("drop the test's database: %v", err)
-		}
-	})
-	return s.dsn(name)
+	return unrecycled(t, false)
 }
 
 // Server returns a server of the test's own, which writes as in production, for
@@ -207,6 +198,27 @@ func closeInTime(t testing.TB, pool *postgres.Pool) {
 	case <-time.After(cleanupWithin):
 		t.Errorf("%d connections were not given back to the pool", pool.Stat().InUse)
 	}
+}
+
+func unrecycled(t testing.TB, migrated bool) string {
+	t.Helper()
+	notInShort(t)
+	s, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := s.create(t.Context(), migrated)
+	if err != nil {
+		t.Fatalf("make a database: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
+		defer cancel()
+		if err := s.drop(ctx, name); err != nil {
+			t.Errorf("drop the test's database: %v", err)
+		}
+	})
+	return s.dsn(name)
 }
 
 func notInShort(t testing.TB) {

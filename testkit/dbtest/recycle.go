@@ -34,7 +34,7 @@ BEGIN
 END $$;
 CREATE EVENT TRIGGER dbtest_note ON ddl_command_end EXECUTE FUNCTION dbtest.note()`
 
-// keepsSeeds copies the rows that a migration has written, so that they can be put back.
+// keepsSeeds copies what the migrations have written, rows and values of sequences, so that it can be put back.
 const keepsSeeds = `
 DO $$
 DECLARE t record; filled boolean;
@@ -47,6 +47,8 @@ BEGIN
 			EXECUTE format('CREATE TABLE dbtest.%I AS TABLE %s', 'seed_' || t.relname, t.name);
 		END IF;
 	END LOOP;
+	CREATE TABLE dbtest.sequences AS SELECT format('public.%I', sequencename) AS name, coalesce(last_value, start_value) AS at,
+		last_value IS NOT NULL AS called FROM pg_sequences WHERE schemaname = 'public';
 	TRUNCATE dbtest.changed;
 END $$`
 
@@ -71,8 +73,7 @@ SELECT 'SET LOCAL session_replication_role = replica; ' ||
 	coalesce((SELECT string_agg(format('; INSERT INTO public.%I OVERRIDING SYSTEM VALUE TABLE %s',
 			substr(c.relname, 6), c.oid::regclass), '')
 	   FROM pg_class c WHERE c.relnamespace = 'dbtest'::regnamespace AND c.relname LIKE 'seed\_%'), '') ||
-	coalesce((SELECT string_agg(format('; SELECT setval(%L, %s, false)', q.seqrelid::regclass, q.seqstart), '')
-	   FROM pg_sequence q JOIN pg_class c ON c.oid = q.seqrelid WHERE c.relnamespace = 'public'::regnamespace), '')`
+	coalesce((SELECT string_agg(format('; SELECT setval(%L, %s, %L)', name, at, called), '') FROM dbtest.sequences), '')`
 
 // A database is one that a test has, or that waits for a test.
 type database struct {
