@@ -1,4 +1,4 @@
-//go:build !nokafka
+//go:build brokers || kafka
 
 package main
 

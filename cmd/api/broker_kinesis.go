@@ -1,4 +1,4 @@
-//go:build !nokinesis
+//go:build brokers || kinesis
 
 package main
 

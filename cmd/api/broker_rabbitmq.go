@@ -1,4 +1,4 @@
-//go:build !norabbitmq
+//go:build brokers || rabbitmq
 
 package main
 

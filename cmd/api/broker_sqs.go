@@ -1,4 +1,4 @@
-//go:build !nosqs
+//go:build brokers || sqs
 
 package main
 
