@@ -27,33 +27,31 @@ import (
 
 // inStep says which line of which step runs a command.
 var inStep = map[string]struct{ step, line string }{
-	"go run ./cmd/demo":                                {"demo", "go run ./cmd/demo -all\n"},
+	"go run ./cmd/demo":                                {"commands", "go run ./cmd/demo -all\n"},
 	"go run -C proof ./chaos":                          {"chaos", "go run -C proof ./chaos "},
 	"go run -C proof ./chaos -prometheus":              {"chaos", "go run -C proof ./chaos -prometheus "},
 	"go run -C proof ./failover":                       {"failover", "go run -C proof ./failover "},
 	"go run -C proof ./failover -cluster":              {"cluster", "go run -C proof ./failover -cluster "},
 	"go run -C proof ./failover -async 500ms":          {"cluster", "go run -C proof ./failover -async 500ms "},
 	"go run -C proof ./mutants":                        {"all_mutants", "go run -C proof ./mutants\n"},
-	"go run -C proof ./mutants -named":                 {"mutants", "go run -C proof ./mutants -named\n"},
-	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants -named\n"}, // one of them
-	"go run -C proof ./mutants -catalogue":             {"all_mutants", "go run -C proof ./mutants\n"},    // part of it
-	"go run -C proof ./mutants -changed":               {"mutants", " -changed -most 300 "},
+	"go run -C proof ./mutants -named":                 {"named_mutants", "go run -C proof ./mutants -named\n"},
+	"go run -C proof ./mutants -only M2":               {"named_mutants", "go run -C proof ./mutants -named\n"}, // one of them
+	"go run -C proof ./mutants -catalogue":             {"all_mutants", "go run -C proof ./mutants\n"},          // part of it
+	"go run -C proof ./mutants -changed":               {"mutants", "go run -C proof ./mutants -changed -within 5m\n"},
 	"go run -C proof ./attack":                         {"long_attack", "go run -C proof ./attack -long\n"}, // the same, and more
 	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
 	"make versions":                                    {"versions", "go run -C proof ./versions -duration "},
-	"go test -C stripesim ./...":                       {"test", "go_test -C stripesim -count=1 ./...\n"},
-	"go test -C client ./...":                          {"test", "go_test -C client -count=1 ./...\n"},
-	"go test -C proof ./...": {"test",
-		"go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
-	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./internal/payments ./... "},
+	"go test -C stripesim ./...":                       {"modules", "go_test -C stripesim -count=1 ./...\n"},
+	"go test -C client ./...":                          {"modules", "go_test -C client -count=1 ./...\n"},
+	"go test ./...": {"test", "go_test ./...\n"},
 	"go test ./internal/payments/crashmatrix":                                        {"test", " ./..."},
 	"go test ./internal/payments/crashmatrix -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
 	"go test ./internal/payments ./cmd/api":                                          {"test", " ./..."},
-	"go test -C proof ./museum":                                                      {"test", "go_test -C proof "},
-	"go test -C proof ./client/ts":                                                   {"test", "go_test -C proof "},
-	"go test -C proof -run TestClient ./browser":                                     {"test", "go_test -C proof "},
+	"go test -C proof ./museum":                                                      {"proof", "go_test -C proof "},
+	"go test -C proof ./client/ts":                                                   {"proof", "go_test -C proof "},
+	"go test -C proof -run TestClient ./browser":                                     {"proof", "go_test -C proof "},
 
 	"docker compose up --build --wait": {"docker",
 		"docker compose up --build --wait\n"},
@@ -74,13 +72,13 @@ var inStep = map[string]struct{ step, line string }{
 		`docker compose exec -T -e PGOPTIONS='-c payonce.tenants=*' postgres psql "postgres://payonce_service:`},
 	"docker compose port --index 1 api 8081": {"docker",
 		"docker compose port --index 1 api 8081)\n"},
-	"docker compose --profile load run --build --rm load": {"docker",
+	"docker compose --profile load run --build --rm load": {"containers",
 		"docker compose --profile load run --build --rm load\n"},
-	"SCENARIO=duplicate-storm docker compose --profile load run --rm load": {"docker",
+	"SCENARIO=duplicate-storm docker compose --profile load run --rm load": {"containers",
 		"SCENARIO=duplicate-storm docker compose --profile load run --rm load\n"},
-	"docker compose up --build chaos": {"docker",
+	"docker compose up --build chaos": {"containers",
 		"docker compose up --build --exit-code-from chaos chaos\n"},
-	"OTEL_SDK_DISABLED=false docker compose --profile observe up --wait": {"docker",
+	"OTEL_SDK_DISABLED=false docker compose --profile observe up --wait": {"containers",
 		"OTEL_SDK_DISABLED=false docker compose --profile observe up --wait "},
 
 	"DURATION=10m SEED=7 make chaos": {"long_chaos",
@@ -101,13 +99,13 @@ var inStep = map[string]struct{ step, line string }{
 
 // inTest says which test runs a command's program, with what the command asks for.
 var inTest = map[string]struct{ dir, test string }{
-	"go run ./cmd/demo -serve":                                    {"cmd/demo", "TestServe"},
-	"go run -C proof ./museum":                                    {"proof/museum", "TestExhibits"},
-	"go build -tags nokafka,nosqs,norabbitmq,nokinesis ./cmd/api": {"cmd/demo", "TestTheAPISaysWhatItLacks"}, // and notracing
-	"make observe":                                                {"proof/deploy", "TestObserve"},
-	"go run -C proof ./mutants -write":                            {"proof/internal/mutants", "TestWrite"}, // step mutants does the rest
-	"go run -C proof ./mutants -changed -write":                   {"proof/internal/mutation", "TestRecorded"},
-	"go run -C proof ./protocol":                                  {"proof/internal/protocol", "TestNothingBreaksTheInvariants"},
+	"go run ./cmd/demo -serve":                  {"cmd/demo", "TestServe"},
+	"go run -C proof ./museum":                  {"proof/museum", "TestExhibits"},
+	"go build -tags brokers ./cmd/api":          {"cmd/api", "TestEveryBrokerIsLinked"},
+	"make observe":                              {"proof/deploy", "TestObserve"},
+	"go run -C proof ./mutants -write":          {"proof/internal/mutants", "TestWrite"}, // step mutants does the rest
+	"go run -C proof ./mutants -changed -write": {"proof/internal/mutation", "TestRecorded"},
+	"go run -C proof ./protocol":                {"proof/internal/protocol", "TestNothingBreaksTheInvariants"},
 	"go run -C proof ./protocol -without close-first,adoption -only I24": {"proof/internal/protocol",
 		"TestWhatWasFoundIsFoundAgain"},
 	"go run -C proof ./protocol -write": {"proof/internal/protocol", "TestWrite"},
@@ -203,7 +201,10 @@ var startsCI = []string{
 	"STORED=1000000 .ci/run bench retention",
 	".ci/run release",
 	".ci/run migration",
-	".ci/run races",
+	".ci/run races sequential_races",
+	".ci/run night",
+	".ci/run touched",
+	".ci/run enumerations",
 	".ci/run supply",
 }
 
@@ -282,15 +283,21 @@ func TestEveryCommandIsRun(t *testing.T) {
 // TestStepsRunThem: a step that is said to run a command does.
 func TestStepsRunThem(t *testing.T) {
 	t.Parallel()
-	script, err := inventory.Read(".ci/run")
-	require.NoError(t, err)
-	steps := map[string]string{}
-	for _, s := range regexp.MustCompile(`(?ms)^step_(\w+)\(\) \{\n(.*?)^\}$`).FindAllStringSubmatch(script, -1) {
-		steps[s[1]] = s[2]
+	script := runnerOfCI(t)
+	functions := map[string]string{}
+	for _, f := range regexp.MustCompile(`(?ms)^(\w+)\(\) \{\n(.*?)^\}$`).FindAllStringSubmatch(script, -1) {
+		functions[f[1]] = f[2]
+	}
+	steps := map[string]string{} // with what they have in common with another step
+	for name, body := range functions {
+		for line := range strings.Lines(body) {
+			body += functions[strings.TrimSpace(line)]
+		}
+		steps[strings.TrimPrefix(name, "step_")] = body
 	}
 	var played []string
-	for _, list := range regexp.MustCompile(`(?m)^(?:steps|beside|nightly)\+?=\(([^)]*)\)`).FindAllStringSubmatch(script, -1) {
-		played = append(played, strings.Fields(list[1])...)
+	for _, list := range listed.FindAllStringSubmatch(script, -1) {
+		played = append(played, namesIn(list[2])...)
 	}
 	for command, at := range inStep {
 		require.Contains(t, played, at.step, "%s is left to a step that .ci/run does not have", command)

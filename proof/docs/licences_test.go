@@ -57,10 +57,10 @@ func TestLicences(t *testing.T) {
 
 type module struct{ Path, Dir string }
 
-// linked returns the modules of others that cmd/api is built from on Linux, by path.
+// linked returns the modules of others that cmd/api of an image is built from on Linux, by path.
 func linked(t *testing.T) (modules []module) {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags=brokers", "-f",
 		`{{with .Module}}{{if not .Main}}{"Path":"{{.Path}}","Dir":"{{.Dir}}"}{{end}}{{end}}`, "./cmd/api")
 	list.Dir = filepath.Join("..", "..")
 	list.Env = append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0")

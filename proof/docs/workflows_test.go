@@ -36,20 +36,35 @@ var (
 	listed      = regexp.MustCompile(`(?m)^(steps|beside|nightly|tagged)\+?=\(([^)]*)\)`)
 )
 
+// runnerOfCI is the text of CI's steps, of the gate and of the night.
+func runnerOfCI(t *testing.T) (all string) {
+	t.Helper()
+	for _, file := range []string{".ci/run", ".ci/night.sh"} {
+		text, err := inventory.Read(file)
+		require.NoError(t, err)
+		all += text
+	}
+	return all
+}
+
+// namesIn are the steps of a list, in which a plus joins those that run side by side.
+func namesIn(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ' ' || r == '+' })
+}
+
 // TestWorkflows holds the workflows to .ci/run: they run its steps and nothing
 // else, every step is run by one of them, and no job may run for ever.
 func TestWorkflows(t *testing.T) {
 	t.Parallel()
 	root, err := inventory.Root()
 	require.NoError(t, err)
-	runner, err := inventory.Read(".ci/run")
-	require.NoError(t, err)
+	runner := runnerOfCI(t)
 	defined, lists := map[string]bool{}, map[string][]string{}
 	for _, m := range stepDefined.FindAllStringSubmatch(runner, -1) {
 		defined[m[1]] = true
 	}
 	for _, m := range listed.FindAllStringSubmatch(runner, -1) {
-		lists[m[1]] = append(lists[m[1]], strings.Fields(m[2])...)
+		lists[m[1]] = append(lists[m[1]], namesIn(m[2])...)
 	}
 	inLists := map[string]bool{}
 	for _, step := range slices.Concat(lists["steps"], lists["beside"], lists["nightly"], lists["tagged"]) {
