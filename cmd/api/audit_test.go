@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/internal/audit"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -21,7 +22,7 @@ func TestAudit(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})
-	audit := func(t *testing.T, args []string, settings ...string) (stdout, stderr string, status int) {
+	audited := func(t *testing.T, args []string, settings ...string) (stdout, stderr string, status int) {
 		t.Helper()
 		cmd := w.Command(append([]string{"audit"}, args...), settings...)
 		var out, errs strings.Builder
@@ -83,10 +84,10 @@ func TestAudit(t *testing.T) {
 
 		out, _, status = audit(t, []string{"-json"}, "STRIPE_API_BASE=http://127.0.0.1:9")
 		require.Equal(t, 1, status, "Stripe is away too, and what was found is reported all the same")
-		var report auditReport
+		var report audit.Report
 		require.NoError(t, json.Unmarshal([]byte(out), &report))
 		require.False(t, report.OK)
-		byID := map[string]auditCheck{}
+		byID := map[string]audit.Check{}
 		for _, c := range report.Checks {
 			byID[c.ID] = c
 		}
