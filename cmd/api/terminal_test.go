@@ -27,9 +27,9 @@ func TestForTerminal(t *testing.T) {
 func TestAuditEscapesWhatCameFromOutside(t *testing.T) {
 	t.Parallel()
 	report := audit.Report{
-		Checks: []audit.Check{{"I8e", "no payment at Stripe is missing here", 1,
-			[]postgres.Violation{{Subject: "ten_" + hostile, Detail: hostile}}}},
-		MoneyDrift: []audit.Drift{{hostile, 5}},
+		Checks: []audit.Check{{ID: "I8e", Name: "no payment at Stripe is missing here", Violations: 1,
+			Rows: []postgres.Violation{{Subject: "ten_" + hostile, Detail: hostile}}}},
+		MoneyDrift: []audit.Drift{{Currency: hostile, Minor: 5}},
 	}
 	var table, asJSON bytes.Buffer
 	require.NoError(t, printAudit(&table, report))
