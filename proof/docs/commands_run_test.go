@@ -101,7 +101,7 @@ var inStep = map[string]struct{ step, line string }{
 
 // inTest says which test runs a command's program, with what the command asks for.
 var inTest = map[string]struct{ dir, test string }{
-	"go run ./cmd/demo -serve":                                    {"cmd/demo", "TestServe"},
+	"go run ./cmd/demo -serve":                                    {"proof/night/demo", "TestServe"},
 	"go run -C proof ./museum":                                    {"proof/museum", "TestExhibits"},
 	"go build -tags nokafka,nosqs,norabbitmq,nokinesis ./cmd/api": {"cmd/demo", "TestTheAPISaysWhatItLacks"}, // and notracing
 	"make observe":                                                {"proof/deploy", "TestObserve"},
