@@ -7,8 +7,9 @@ import (
 	"example.com/payonce/testkit/crashes"
 )
 
-// Each test kills or stops one process, where the money has moved and nothing says so. Every other place is in
-// proof/night/api, and in the crash matrix of package payments.
+// Each test kills or stops one process, where the money has moved and nothing says so. The crash matrix of package
+// payments has the other places.
+// The tests of the same names in proof/night/api kill real processes at all of them. // part: proof
 
 func TestKilledProcessIsSucceeded(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 )
 
 // TestIdleLoopsAskSeldom: the statements of each loop that has nothing to do, at the rate at which the loop looks, are at
-// most five a second for all loops. proof/night/api counts the statements and the connections of a real process for
-// twenty seconds (TestIdle).
+// most five a second for all loops.
+// TestIdle in proof/night/api counts the statements and the connections of a real process for twenty seconds. // part: proof
 func TestIdleLoopsAskSeldom(t *testing.T) {
 	t.Parallel()
 	const perSecond = 5

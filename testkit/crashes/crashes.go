@@ -1,5 +1,6 @@
 // Package crashes has scenes in which a real process is killed or stopped, and what must come of its work. The tests of
-// cmd/api play each scene at one place, proof/night/api at every place.
+// cmd/api play each scene at one place.
+// The tests of proof/night/api play each scene at every place. // part: proof
 package crashes
 
 import (
