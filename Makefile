@@ -59,10 +59,10 @@ lint: ## run golangci-lint, as pinned in tools/lint.mod
 	go tool -modfile=tools/lint.mod golangci-lint run ./...
 
 generate: ## generate Go from db/queries
-	go tool -modfile=tools/sqlc.mod sqlc generate
+	CGO_ENABLED=0 go tool -modfile=tools/sqlc.mod sqlc generate
 
 verify: ## check that generated code is current
-	go tool -modfile=tools/sqlc.mod sqlc diff
+	CGO_ENABLED=0 go tool -modfile=tools/sqlc.mod sqlc diff
 
 up: ## start the system as containers, at http://127.0.0.1:18080
 	docker compose up --build --wait

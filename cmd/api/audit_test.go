@@ -4,13 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/internal/audit"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -21,22 +20,14 @@ func TestAudit(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})
-	audit := func(t *testing.T, args []string, settings ...string) (stdout, stderr string, status int) {
+	audited := func(t *testing.T, args []string, settings ...string) (stdout, stderr string, status int) {
 		t.Helper()
-		cmd := w.Command(append([]string{"audit"}, args...), settings...)
-		var out, errs strings.Builder
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		if err := cmd.Run(); err != nil {
-			var exit *exec.ExitError
-			require.ErrorAs(t, err, &exit)
-			return out.String(), errs.String(), exit.ExitCode()
-		}
-		return out.String(), errs.String(), 0
+		return typed(w, append([]string{"audit"}, args...), settings...)
 	}
 	require.Equal(t, 201, api.Pay("paid", api.Order(), "pm_card_visa").Status)
 
 	t.Run("PrintsACleanReport", func(t *testing.T) {
-		out, errs, status := audit(t, nil)
+		out, errs, status := audited(t, nil)
 		require.Zero(t, status, out)
 		require.Empty(t, errs)
 		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
@@ -60,7 +51,7 @@ func TestAudit(t *testing.T) {
 			{"OfNothing", []string{"-since", "0s"}, "", "usage"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				out, errs, status := audit(t, c.args, c.setting)
+				out, errs, status := audited(t, c.args, c.setting)
 				require.Equal(t, 2, status, out+errs)
 				require.Empty(t, out, "no output that looks like a result of the audit")
 				require.Contains(t, errs, c.says)
@@ -74,19 +65,19 @@ func TestAudit(t *testing.T) {
 		w.Exec("ALTER FUNCTION readable_json RENAME TO readable")
 		w.Exec(`CREATE FUNCTION readable_json(bytea) RETURNS jsonb LANGUAGE sql AS $$ SELECT 'no'::text::jsonb $$`)
 		defer w.Exec("DROP FUNCTION readable_json; ALTER FUNCTION readable RENAME TO readable_json")
-		out, errs, status := audit(t, nil)
+		out, errs, status := audited(t, nil)
 		require.Equal(t, 1, status, out+errs)
 		require.Regexp(t, `(?m)^I2 +no acknowledged payment is lost or changed +1$`, out)
 		require.Regexp(t, `(?m)^I2  not completed\n +.*invalid input syntax for type json`, out)
 		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
 		require.Regexp(t, `(?m)^I17 +the reaper deletes no unfinished key +ok$`, out)
 
-		out, _, status = audit(t, []string{"-json"}, "STRIPE_API_BASE=http://127.0.0.1:9")
+		out, _, status = audited(t, []string{"-json"}, "STRIPE_API_BASE=http://127.0.0.1:9")
 		require.Equal(t, 1, status, "Stripe is away too, and what was found is reported all the same")
-		var report auditReport
+		var report audit.Report
 		require.NoError(t, json.Unmarshal([]byte(out), &report))
 		require.False(t, report.OK)
-		byID := map[string]auditCheck{}
+		byID := map[string]audit.Check{}
 		for _, c := range report.Checks {
 			byID[c.ID] = c
 		}
@@ -97,7 +88,7 @@ func TestAudit(t *testing.T) {
 
 	// Not everything was checked, and what was is printed.
 	t.Run("PrintsAllOtherChecksWhileStripeIsAway", func(t *testing.T) {
-		out, errs, status := audit(t, nil, "STRIPE_API_BASE=http://127.0.0.1:9")
+		out, errs, status := audited(t, nil, "STRIPE_API_BASE=http://127.0.0.1:9")
 		require.Equal(t, 2, status, out+errs)
 		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
 		for _, check := range []string{
@@ -115,17 +106,17 @@ func TestAudit(t *testing.T) {
 		answer := w.Text("SELECT encode(answer_body, 'hex') FROM idempotency_keys WHERE key = 'paid'")
 		w.Exec("ALTER TABLE idempotency_keys DISABLE TRIGGER USER")
 		w.Exec("UPDATE idempotency_keys SET answer_body = 'no JSON' WHERE key = 'paid'")
-		out, errs, status := audit(t, nil)
+		out, errs, status := audited(t, nil)
 		require.Equal(t, 1, status, out+errs)
 		require.Regexp(t, `(?m)^I2  ten_\w+ pay_\w+\n +the response cannot be read, payment is succeeded$`, out)
 		require.Regexp(t, `(?m)^I8i +an order's items sum to its amount +ok$`, out)
 		w.Exec("UPDATE idempotency_keys SET answer_body = decode($1, 'hex') WHERE key = 'paid'", answer)
-		_, _, status = audit(t, nil)
+		_, _, status = audited(t, nil)
 		require.Zero(t, status)
 	})
 
 	t.Run("CouldNotRunWithoutTheDataKey", func(t *testing.T) {
-		out, errs, status := audit(t, nil, "DATA_KEY="+world.OtherDataKey)
+		out, errs, status := audited(t, nil, "DATA_KEY="+world.OtherDataKey)
 		require.Equal(t, 2, status, out+errs)
 		for _, check := range []string{"I2", "I2b", "I3"} {
 			require.Regexp(t, `(?m)^`+check+`  not completed\n +.*DATA_KEY has no key with the id `+
@@ -138,7 +129,7 @@ func TestAudit(t *testing.T) {
 	t.Run("FindsASealedAnswerThatWasChanged", func(t *testing.T) {
 		answer := w.Text("SELECT encode(answer_body, 'hex') FROM idempotency_keys WHERE key = 'paid'")
 		w.Exec("UPDATE idempotency_keys SET answer_body = overlay(answer_body PLACING '\\x0000' FROM 60) WHERE key = 'paid'")
-		out, errs, status := audit(t, nil)
+		out, errs, status := audited(t, nil)
 		require.Equal(t, 1, status, out+errs)
 		require.Regexp(t, `(?m)^I3  ten_\w+ pay_\w+\n +the value was changed after it was encrypted`, out)
 		require.Regexp(t, `(?m)^I2 .* ok$`, out)
@@ -148,12 +139,12 @@ func TestAudit(t *testing.T) {
 	t.Run("ReportsAnInfiniteTimeAndAllOtherChecks", func(t *testing.T) {
 		created := w.Text("SELECT created_at FROM payments WHERE idempotency_key = 'paid'")
 		w.Exec("UPDATE payments SET created_at = 'infinity' WHERE idempotency_key = 'paid'")
-		out, errs, status := audit(t, nil)
+		out, errs, status := audited(t, nil)
 		require.Equal(t, 1, status, out+errs)
 		require.Regexp(t, `(?m)^I8e  not completed\n +.*created_at.*Infinity`, out)
 		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
 		w.Exec("UPDATE payments SET created_at = $1::timestamptz WHERE idempotency_key = 'paid'", created)
-		_, _, status = audit(t, nil)
+		_, _, status = audited(t, nil)
 		require.Zero(t, status)
 	})
 
@@ -163,7 +154,7 @@ func TestAudit(t *testing.T) {
 		w.Exec("DELETE FROM outbox_events WHERE type = 'payment.succeeded'")
 		w.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
 		w.Exec("UPDATE payments SET intent_id = 'pi_made_up'")
-		out, _, status := audit(t, nil)
+		out, _, status := audited(t, nil)
 		require.Equal(t, 1, status, out)
 		require.Regexp(t, `(?m)^I6a +each version has one event +1$`, out)
 		require.Regexp(t, `(?m)^I6a  ten_\w+ pay_\w+\n +version 2, 1 events from 1 to 1$`, out)
@@ -177,7 +168,7 @@ func TestAudit(t *testing.T) {
 			"a payment that is only at Stripe and one that is only here are two violations",
 		)
 
-		out, _, status = audit(t, []string{"-json", "-since", "1h"})
+		out, _, status = audited(t, []string{"-json", "-since", "1h"})
 		require.Equal(t, 1, status)
 		var report map[string]any
 		require.NoError(t, json.Unmarshal([]byte(out), &report))
@@ -194,19 +185,17 @@ func TestAudit(t *testing.T) {
 // Stripe cannot show one intent, for ever, and all others.
 func TestAuditNamesTheIntentThatStripeCannotShow(t *testing.T) {
 	t.Parallel()
-	setup := func(t *testing.T, status int) (b *world.Books, intent string, audit func() (world.Report, int)) {
+	setup := func(t *testing.T, refusal int) (b *world.Books, intent string, audit func() (world.Report, int)) {
 		b = world.NewBooks(t)
 		order := b.API.Order()
 		require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", order, "pm_card_chargeDeclined").Status)
 		b.Sim.Inject(stripesim.Fault{
-			Op: "intent.get", Kind: stripesim.Refuse, Status: status, Code: "account_invalid", OrderID: order, Times: -1,
+			Op: "intent.get", Kind: stripesim.Refuse, Status: refusal, Code: "account_invalid", OrderID: order, Times: -1,
 		})
 		return b, b.Text("SELECT intent_id FROM payments"), func() (r world.Report, status int) {
-			out, err := b.Command([]string{"audit", "-json"}).Output()
-			var exit *exec.ExitError
-			require.ErrorAs(t, err, &exit)
-			require.NoError(t, json.Unmarshal(out, &r), "%s %s", out, exit.Stderr)
-			return r, exit.ExitCode()
+			out, errs, status := typed(b.World, []string{"audit", "-json"})
+			require.NoError(t, json.Unmarshal([]byte(out), &r), "%s %s", out, errs)
+			return r, status
 		}
 	}
 	row := func(t *testing.T, r world.Report, id string) string {

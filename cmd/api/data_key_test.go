@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -20,12 +19,10 @@ func TestStartWithoutTheDataKey(t *testing.T) {
 	w := world.New(t)
 	lacks := "DATA_KEY lacks the keys with the ids " + w.Box(world.DataKey).KeyIDs()[0] + ", which secrets"
 	for _, setting := range []string{"", world.OtherDataKey} {
-		cmd := w.Command([]string{"serve"}, "DATA_KEY="+setting)
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		require.Error(t, cmd.Run())
-		require.Contains(t, errs.String(), lacks)
-		require.NotContains(t, errs.String(), `"msg":"serving"`)
+		_, errs, status := typed(w, []string{"serve"}, "DATA_KEY="+setting)
+		require.NotZero(t, status)
+		require.Contains(t, errs, lacks)
+		require.NotContains(t, errs, `"msg":"serving"`)
 	}
 	p := w.Process("DATA_KEY=" + world.OtherDataKey + "," + world.DataKey)
 	p.Order()
@@ -38,11 +35,11 @@ func TestStartWithoutTheDataKey(t *testing.T) {
 func TestSecretsOfTenantsAreSealed(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	command := func(args []string, settings ...string) []byte {
+	created := func(name string, settings ...string) world.Tenant {
 		t.Helper()
-		out, err := w.Command(args, settings...).Output()
-		require.NoError(t, err)
-		return out
+		out, errs, status := typed(w, []string{"tenant", "create", name}, settings...)
+		require.Zero(t, status, errs)
+		return tenantOf(t, []byte(out))
 	}
 	stored := func(tenant string) []byte {
 		t.Helper()
@@ -51,14 +48,14 @@ func TestSecretsOfTenantsAreSealed(t *testing.T) {
 			"SELECT fingerprint_secret FROM tenants WHERE id = $1", tenant).Scan(&secret))
 		return secret
 	}
-	with := tenantOf(t, command([]string{"tenant", "create", "with"}))
+	with := created("with")
 	secret := stored(with.ID)
 	require.Equal(t, w.Box(world.DataKey).SealedBy(), sealed.KeyID(secret))
 	opened, err := w.Box(world.DataKey).Open(sealed.FingerprintSecret(with.ID), secret)
 	require.NoError(t, err)
 	require.Len(t, opened, 32)
 
-	without := tenantOf(t, command([]string{"tenant", "create", "without"}, "DATA_KEY=none,"+world.DataKey))
+	without := created("without", "DATA_KEY=none,"+world.DataKey)
 	require.Nil(t, sealed.KeyID(stored(without.ID)))
 
 	p := w.Process()
@@ -69,7 +66,8 @@ func TestSecretsOfTenantsAreSealed(t *testing.T) {
 		again := api.Pay("k", order, "pm_card_visa")
 		require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
 	}
-	require.Error(t, w.Command([]string{"tenant", "create", "wrong"}, "DATA_KEY=wrong").Run())
+	_, _, status := typed(w, []string{"tenant", "create", "wrong"}, "DATA_KEY=wrong")
+	require.NotZero(t, status)
 	require.Zero(t, w.Count("SELECT count(*) FROM tenants WHERE name = 'wrong'"))
 
 	// A secret that was put into another tenant's row does not pass for its own.
@@ -102,14 +100,10 @@ func TestCommandsNeedTheDataKey(t *testing.T) {
 		{"tenant", "notify", w.Tenant.ID, "https://93.184.216.34/hook"}, // part: webhooks
 	} {
 		for _, setting := range []string{"", world.OtherDataKey, "none," + world.OtherDataKey} {
-			cmd := w.Command(args, "DATA_KEY="+setting)
-			var errs bytes.Buffer
-			cmd.Stderr = &errs
-			out, err := cmd.Output()
-			require.Error(t, err, args)
-			require.Equal(t, exitFailed, cmd.ProcessState.ExitCode())
+			out, errs, status := typed(w, args, "DATA_KEY="+setting)
+			require.Equal(t, exitFailed, status, args)
 			require.Empty(t, out)
-			require.Equal(t, lacks, errs.String())
+			require.Equal(t, lacks, errs)
 		}
 	}
 	require.Equal(t, 1, w.Count("SELECT count(*) FROM tenants"))
@@ -123,12 +117,10 @@ func TestCommandsNeedTheDataKey(t *testing.T) {
 		"none," + world.DataKey: "DATA_KEY begins with none: what is stored is not encrypted",
 		publishedDataKey:        "DATA_KEY is the public one of .env.example and docker-compose.yml: everyone can decrypt",
 	} {
-		cmd := w.Command([]string{"tenant", "create", "new"}, "DATA_KEY="+setting)
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		require.NoError(t, cmd.Run())
-		require.Contains(t, errs.String(), warns)
-		require.Equal(t, warns == "", errs.Len() == 0, errs.String())
+		_, errs, status := typed(w, []string{"tenant", "create", "new"}, "DATA_KEY="+setting)
+		require.Zero(t, status, errs)
+		require.Contains(t, errs, warns)
+		require.Equal(t, warns == "", errs == "", errs)
 		w.Exec("DELETE FROM api_keys WHERE tenant_id <> $1", w.Tenant.ID)
 		w.Exec("DELETE FROM tenants WHERE id <> $1", w.Tenant.ID)
 	}
@@ -148,9 +140,9 @@ func TestRestoreNeedsTheKeyOfItsTime(t *testing.T) {
 	})
 	then.Kill()
 	id := w.Box(world.DataKey).KeyIDs()[0]
-	said := func(command, dataKey string) string {
-		out, _ := w.Command([]string{command}, "DATA_KEY="+dataKey).CombinedOutput()
-		return string(out)
+	said := func(name, dataKey string) string {
+		out, errs, _ := typed(w, []string{name}, "DATA_KEY="+dataKey)
+		return out + errs
 	}
 	for _, now := range []string{world.OtherDataKey, ""} {
 		lacks := "DATA_KEY lacks the keys with the ids " + id

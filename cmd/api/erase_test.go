@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -67,8 +66,8 @@ func TestEraseCustomer(t *testing.T) {
 		}
 	}))
 	t.Cleanup(endpoint.Close)
-	out, err := w.Command([]string{"tenant", "notify", w.Tenant.ID, endpoint.URL}, "NOTIFY_PRIVATE_ADDRESSES=true").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	_, errs, notified := typed(w, []string{"tenant", "notify", w.Tenant.ID, endpoint.URL}, "NOTIFY_PRIVATE_ADDRESSES=true")
+	require.Zero(t, notified, errs)
 	// part: webhooks }
 	erased := customer{"erika", "Erika Mustermann <erika@erased.example>", "Lindenallee 7"}
 	kept := customer{"otto", "Otto Normal <otto@kept.example>", "Ulmenweg 8"}
@@ -218,8 +217,8 @@ func TestEraseCustomer(t *testing.T) {
 	w.Until("its event is published", func() bool {
 		return w.Count(`SELECT count(*) FROM outbox_events WHERE published_at IS NULL`) == 0
 	})
-	audit, err := w.Command([]string{"audit"}).CombinedOutput()
-	require.NoError(t, err, "%s", audit)
+	report, _, audited := typed(w, []string{"audit"})
+	require.Zero(t, audited, report)
 
 	// It is recorded, and may be run again.
 	require.Equal(t, "payonce_service Ada", w.Text(`SELECT db_role || ' ' || actor FROM erasures WHERE tenant_id = $1`,
@@ -254,28 +253,22 @@ func TestEraseCustomerExits(t *testing.T) {
 		{args: []string{w.Tenant.ID, "Ada"}, env: "DATA_KEY=" + world.OtherDataKey, code: 1, says: "DATA_KEY has no key"},
 		{args: []string{w.Tenant.ID, "Ada"}, env: "DATABASE_URL=", code: 1, says: "DATABASE_URL is required"},
 	} {
-		cmd := w.Command(append([]string{"tenant", "erase-customer"}, c.args...), c.env)
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		out, _ := cmd.Output()
-		require.Equal(t, c.code, cmd.ProcessState.ExitCode(), "%v\n%s", c.args, errs.String())
-		require.Contains(t, errs.String(), c.says)
+		out, errs, status := typed(w, append([]string{"tenant", "erase-customer"}, c.args...), c.env)
+		require.Equal(t, c.code, status, "%v\n%s", c.args, errs)
+		require.Contains(t, errs, c.says)
 		require.Empty(t, out)
-		require.NotContains(t, errs.String(), "Eve", "what a command prints is kept in logs")
+		require.NotContains(t, errs, "Eve", "what a command prints is kept in logs")
 	}
 	require.Contains(t, usage(), "0 erased, 1 failed, 2 wrong usage, 3 no such tenant, 4 no such customer, 5 something is unfinished")
 }
 
 func eraseCustomer(t *testing.T, w *world.World, args ...string) (status int, out map[string]any, said string) {
 	t.Helper()
-	cmd := w.Command(append([]string{"tenant", "erase-customer"}, args...))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	stdout, _ := cmd.Output()
-	if len(stdout) > 0 {
-		require.NoError(t, json.Unmarshal(stdout, &out))
+	stdout, said, status := typed(w, append([]string{"tenant", "erase-customer"}, args...))
+	if stdout != "" {
+		require.NoError(t, json.Unmarshal([]byte(stdout), &out))
 	}
-	return cmd.ProcessState.ExitCode(), out, stderr.String()
+	return status, out, said
 }
 
 func columnsWith(columns map[string]string, texts []string) (found []string) {

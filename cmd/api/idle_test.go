@@ -1,107 +1,48 @@
 package main
 
 import (
-	"net/http"
-	"net/url"
-	"strings"
+	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/testkit/dbtest"
-	"example.com/payonce/testkit/devpg"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
 
-// TestIdle: a process with nothing to do asks the database at most five times a second and holds at most four
-// connections, although it is asked for its readiness and served a burst of requests before.
-//
-// BEGIN, COMMIT and the pings of connections count. What is not counted is the preparation of a statement, once for each
-// connection, and the setting of a statement's scope, which is sent with it in one round trip and one transaction: the
-// log of the server, which has a line for that, too, shows nearly twice as many.
-func TestIdle(t *testing.T) {
+// TestIdleLoopsAskSeldom: the statements of each loop that has nothing to do, at the rate at which the loop looks, are at
+// most five a second for all loops.
+// TestIdle in proof/night/api counts the statements and the connections of a real process for twenty seconds. // part: proof
+func TestIdleLoopsAskSeldom(t *testing.T) {
 	t.Parallel()
-	const (
-		perSecond, connections = 5, 4
-		measured               = 20 * time.Second
-	)
-	w := world.New(t)
-	proxy, err := pgproxy.Start(named(t, w.URL, "idle"))
+	const perSecond = 5
+	w := *world.New(t)
+	proxy, err := pgproxy.Start(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
-	p := w.Process("DATABASE_URL=" + proxy.URL())
-	world.Together(24, func(int) int {
-		order := p.Order()
-		return p.Pay(order, order, "pm_card_visa").Status
-	})
-	held := func() int {
-		return w.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-			AND application_name = 'idle'`)
-	}
-	require.Greater(t, held(), connections, "the burst has used no more")
-	w.Until("it is idle", func() bool { return held() <= connections })
-
-	proxy.Seen()
-	proxy.RoundTrips()
-	for began := time.Now(); time.Since(began) < measured; time.Sleep(2 * time.Second) {
-		require.Equal(t, http.StatusOK, p.Get("/readyz").Status)
-		require.LessOrEqual(t, held(), connections)
-	}
-	statements, byName := 0.0, map[string]int{}
-	for _, s := range proxy.Seen() {
-		first, _, _ := strings.Cut(s, "\n")
-		byName[strings.TrimPrefix(first, "-- name: ")]++
-		statements++
-	}
-	require.LessOrEqual(t, statements/measured.Seconds(), float64(perSecond), byName)
-	require.Positive(t, byName["LoopsDue :many"], byName)
-	t.Logf("%.1f statements and %.1f round trips a second, %d connections: %v", statements/measured.Seconds(),
-		float64(proxy.RoundTrips())/measured.Seconds(), held(), byName)
-}
-
-// named is a database's URL whose sessions have a name.
-func named(t *testing.T, dsn, name string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	q := u.Query()
-	q.Set("application_name", name)
-	u.RawQuery = q.Encode()
-	return u.String()
-}
-
-// TestTwentyIdleReplicas are started at once, on a server with 100 connections for clients, and do nothing. Each becomes
-// ready and stays it, and no loop of any fails.
-func TestTwentyIdleReplicas(t *testing.T) {
-	t.Parallel()
-	const replicas, slots = 20, 100
-	server := dbtest.Server(t, func(o *devpg.Options) { o.MaxConnections = slots })
-	dbtest.Migrated(t, server.URL)
-	w := world.On(t, server.URL)
-	all := make([]*world.Process, replicas)
-	world.Together(replicas, func(i int) int {
-		all[i] = w.Process()
-		return 0
-	})
-	held := func() int {
-		return w.Count(`SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'process%'`)
-	}
-	began := held()
-	w.Until("they are idle", func() bool { return held() <= 3*replicas }) // Each has one more for its readiness.
-	for range 5 {
-		for i, p := range all {
-			require.Equal(t, http.StatusOK, p.Get("/readyz").Status, "%d: %s", i, p.Log())
+	w.URL = proxy.URL()
+	s := wired(t, &w, takesAll{func(context.Context) {}}, nil)
+	total, byLoop := 0.0, map[string]float64{}
+	for _, l := range s.loops {
+		if l.subscribes {
+			continue
 		}
-		// On a busy machine probes and loops open connections in excess, which are closed after ten seconds without use.
-		// TestIdle allows a process none.
-		world.Eventually(t, 20*time.Second, "they have four connections each at most",
-			func() bool { return held() <= 4*replicas })
-		time.Sleep(time.Second)
+		ctx := postgres.ForAllTenants(t.Context(), "loop "+l.name)
+		for { // until what is done once after the start is done
+			n, err := l.runOnce(ctx)
+			require.NoError(t, err, l.name)
+			if n == 0 {
+				break
+			}
+		}
+		proxy.Seen()
+		n, err := l.runOnce(ctx)
+		require.NoError(t, err, l.name)
+		require.Zero(t, n, "%s has nothing to do", l.name)
+		byLoop[l.name] = float64(len(proxy.Seen())) / (l.every - l.every/8).Seconds() // the shortest pause
+		total += byLoop[l.name]
 	}
-	for i, p := range all {
-		require.NotContains(t, p.Log(), "loop failed", i)
-	}
-	t.Logf("%d connections after the start, %d in the end", began, held())
+	require.LessOrEqual(t, total, float64(perSecond), byLoop)
+	require.Positive(t, byLoop["due"], "no statement of the loop was seen, so none was counted")
 }

@@ -87,7 +87,7 @@ func commands() []command {
 		command{"doctor", "[-json]", "ask everything a night depends on, and say what to do; " +
 			"exit codes: 0 nothing bad, 1 something is bad, 2 could not run", doctor},
 		command{"audit", "[-since 48h] [-json]", "check every invariant, and compare with Stripe; " +
-			"exit codes: 0 clean, 1 violations, 2 could not run or not check everything", audit},
+			"exit codes: 0 clean, 1 violations, 2 could not run or not check everything", auditCommand},
 		command{
 			"relay replay", "-since 2h", "send published events again, for a broker that lost its log", relayReplay,
 		},

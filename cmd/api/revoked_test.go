@@ -23,13 +23,14 @@ func TestRevokedKeyGetsNothing(t *testing.T) {
 	require.Equal(t, http.StatusCreated, first.Status, first)
 	require.True(t, api.Pay("k", order, "pm_card_visa").Replayed())
 
-	out, err := w.Command([]string{"tenant", "key", "create", w.Tenant.ID}).Output()
-	require.NoError(t, err)
-	_, another, found := strings.Cut(string(out), `"api_key":"`)
+	out, errs, status := typed(w, []string{"tenant", "key", "create", w.Tenant.ID})
+	require.Zero(t, status, errs)
+	_, another, found := strings.Cut(out, `"api_key":"`)
 	require.True(t, found)
 	another, _, _ = strings.Cut(another, `"`)
 	hint := w.Tenant.APIKey[len(w.Tenant.APIKey)-4:]
-	require.NoError(t, w.Command([]string{"tenant", "key", "revoke", w.Tenant.ID, hint}).Run())
+	_, errs, status = typed(w, []string{"tenant", "key", "revoke", w.Tenant.ID, hint})
+	require.Zero(t, status, errs)
 
 	world.Eventually(t, 20*time.Second, "the revoked key is refused", func() bool {
 		return api.Pay("k", order, "pm_card_visa").Status == http.StatusUnauthorized

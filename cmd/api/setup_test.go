@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -87,15 +85,7 @@ func (b *office) run(args []string, settings ...string) (stdout, stderr string, 
 	b.t.Helper()
 	settings = append([]string{"DATABASE_URL=", "STRIPE_WEBHOOK_SECRET=", "BROKER_URL=", "DATA_KEY=", "STRIPE_TIMEOUT=",
 		"STRIPE_API_BASE=" + b.env["STRIPE_API_BASE"]}, settings...)
-	cmd := b.w.Command(append([]string{"setup", "stripe"}, args...), settings...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		var exit *exec.ExitError
-		require.True(b.t, errors.As(err, &exit), err)
-		status = exit.ExitCode()
-	}
-	return out.String(), errs.String(), status
+	return typed(b.w, append([]string{"setup", "stripe"}, args...), settings...)
 }
 
 var secretLine = regexp.MustCompile(`^STRIPE_WEBHOOK_SECRET=(whsec_\w+)\n$`)
@@ -275,9 +265,9 @@ func TestSetupStripe(t *testing.T) {
 		addr, err := port.Loopback(t.Context())
 		require.NoError(t, err)
 		at := "http://" + addr.String() + "/v1/webhooks/stripe"
-		out, err := w.Command([]string{"setup", "stripe", "-url", at}, "DATABASE_URL=").Output()
-		require.NoError(t, err)
-		p := w.Process("HTTP_ADDR="+addr.String(), strings.TrimSpace(string(out)))
+		out, errs, status := typed(w, []string{"setup", "stripe", "-url", at}, "DATABASE_URL=")
+		require.Zero(t, status, errs)
+		p := w.Process("HTTP_ADDR="+addr.String(), strings.TrimSpace(out))
 		require.Equal(t, http.StatusCreated, p.Pay("k", p.Order(), "pm_card_visa").Status)
 		world.Eventually(t, 20*time.Second, "the event is taken", func() bool {
 			return slices.ContainsFunc(w.Sim.Deliveries(), func(d stripesim.Delivery) bool {
@@ -411,13 +401,13 @@ func TestSetupStripeInDoubt(t *testing.T) {
 		outs := make([]string, 4)
 		var all sync.WaitGroup
 		for i := range outs {
-			cmd := b.w.Command([]string{"setup", "stripe", "-url", setupURL}, "STRIPE_API_BASE="+b.env["STRIPE_API_BASE"])
+			getenv := b.w.Getenv("STRIPE_API_BASE=" + b.env["STRIPE_API_BASE"])
 			all.Go(func() {
-				text, err := cmd.Output()
-				if err != nil {
-					t.Error(err)
+				var out, errs bytes.Buffer
+				if status := run(t.Context(), []string{"setup", "stripe", "-url", setupURL}, getenv, &out, &errs); status != exitOK {
+					t.Error(status, errs.String())
 				}
-				outs[i] = string(text)
+				outs[i] = out.String()
 			})
 		}
 		all.Wait()

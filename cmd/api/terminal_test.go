@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/audit"
 	"example.com/payonce/internal/postgres"
 )
 
@@ -25,13 +26,13 @@ func TestForTerminal(t *testing.T) {
 // TestAuditEscapesWhatCameFromOutside: Stripe's metadata is in the rows of its comparison.
 func TestAuditEscapesWhatCameFromOutside(t *testing.T) {
 	t.Parallel()
-	report := auditReport{
-		Checks: []auditCheck{{"I8e", "no payment at Stripe is missing here", 1,
-			[]postgres.Violation{{Subject: "ten_" + hostile, Detail: hostile}}}},
-		MoneyDrift: []auditDrift{{hostile, 5}},
+	report := audit.Report{
+		Checks: []audit.Check{{ID: "I8e", Name: "no payment at Stripe is missing here", Violations: 1,
+			Rows: []postgres.Violation{{Subject: "ten_" + hostile, Detail: hostile}}}},
+		MoneyDrift: []audit.Drift{{Currency: hostile, Minor: 5}},
 	}
 	var table, asJSON bytes.Buffer
-	require.NoError(t, report.print(&table))
+	require.NoError(t, printAudit(&table, report))
 	require.NoError(t, printJSON(&asJSON, report))
 	for _, out := range []string{table.String(), asJSON.String()} {
 		for _, r := range out {
@@ -39,7 +40,7 @@ func TestAuditEscapesWhatCameFromOutside(t *testing.T) {
 		}
 	}
 	require.Contains(t, table.String(), `ten_a\x1b[1A`)
-	var read auditReport
+	var read audit.Report
 	require.NoError(t, json.Unmarshal(asJSON.Bytes(), &read))
 	require.Equal(t, report.Checks, read.Checks, "JSON has the same values")
 }

@@ -67,12 +67,19 @@ func TestVitals(t *testing.T) {
 		defer func() { _ = tx.Rollback(context.Background()) }()
 		_, err = tx.Exec(t.Context(), "SELECT pg_current_xact_id()")
 		require.NoError(t, err)
-		w.Exec(
-			`INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256) SELECT $1::text,
-				$1::text || ':' || n, 'confirm', 'pay_x', '\x' FROM generate_series(1, 50) n`,
-			w.Tenant.ID,
-		)
-		w.Exec(`UPDATE stripe_call_rows SET attempts = attempts + 1`)
+		writer, err := w.DB.Raw().Acquire(t.Context())
+		require.NoError(t, err)
+		defer writer.Release()
+		for _, sql := range []string{
+			`INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256) SELECT '` + w.Tenant.ID +
+				`', '` + w.Tenant.ID + `:' || n, 'confirm', 'pay_x', '\x' FROM generate_series(1, 50) n`,
+			`UPDATE stripe_call_rows SET attempts = attempts + 1`,
+			`SELECT pg_stat_force_next_flush()`, // or a session tells its statistics after ten seconds
+			`SELECT 1`,
+		} {
+			_, err := writer.Exec(t.Context(), sql)
+			require.NoError(t, err)
+		}
 		w.Until("the statistics have it", func() bool {
 			look()
 			return sample(t, r, "payonce_database_dead_rows", "stripe_call_rows") >= 50 &&

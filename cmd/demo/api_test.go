@@ -2,21 +2,18 @@ package main
 
 import (
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/testkit/demo/tags"
-	"example.com/payonce/testkit/process"
+	"example.com/payonce/testkit/demo"
 )
 
 // TestTheAPISaysWhatItLacks: the demo's API is built without most brokers and without the exporter of traces. A setting
 // that wants one of them stops it, with the reason.
 func TestTheAPISaysWhatItLacks(t *testing.T) {
 	t.Parallel()
-	api := filepath.Join(t.TempDir(), "api")
-	require.NoError(t, process.Build(t.Context(), "cmd/api", api, "-tags", tags.API))
+	_, api := demo.Programs(t)
 	say := func(env ...string) string {
 		cmd := exec.CommandContext(t.Context(), api, "doctor")
 		cmd.Env = append(env, "DATABASE_URL=postgres://127.0.0.1:1/none", "STRIPE_SECRET_KEY=sk_test_1",

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/http"
@@ -108,7 +107,7 @@ func TestConsole_IsBounded(t *testing.T) {
 
 	t.Run("Pages", func(t *testing.T) {
 		for range maxReaders {
-			readEvents(t, server.URL, "")
+			demo.Events(t, server.URL, "")
 		}
 		require.Eventually(t, func() bool { return c.readers.Load() == maxReaders }, time.Minute, time.Millisecond)
 		res, err := http.Get(server.URL + "/events")
@@ -141,7 +140,7 @@ func TestConsole_ShowsTheScene(t *testing.T) {
 	c.showScene(3, "Fifty duplicates at once")
 	c.board.add(entry{Kind: kindAction, Text: `<img src="x">`})
 	var seen []string
-	for line := range readEvents(t, server.URL, "") {
+	for line := range demo.Events(t, server.URL, "") {
 		if seen = append(seen, line); strings.Contains(line, `"kind":"action"`) {
 			break
 		}
@@ -234,32 +233,10 @@ func TestConsole_GoesOnWhereThePageWas(t *testing.T) {
 		return got
 	}
 	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"},
-		texts(readEvents(t, server.URL, ""), 5))
-	late := readEvents(t, server.URL, "3")
+		texts(demo.Events(t, server.URL, ""), 5))
+	late := demo.Events(t, server.URL, "3")
 	require.Equal(t, []string{"line 4", "line 5"}, texts(late, 2))
 	c.board.add(entry{Kind: kindFault, Text: "line 6"})
 	require.Equal(t, []string{"line 6"}, texts(late, 1), "as it happens")
-	require.Equal(t, "line 1", texts(readEvents(t, server.URL, "999"), 1)[0], "an id of an earlier demo")
-}
-
-// listenTo opens the stream of events, as a page does that has last seen an id.
-func readEvents(t *testing.T, url, lastID string) <-chan string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/events", nil)
-	require.NoError(t, err)
-	if lastID != "" {
-		req.Header.Set("Last-Event-ID", lastID)
-	}
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = res.Body.Close() })
-	require.Equal(t, http.StatusOK, res.StatusCode)
-	lines := make(chan string, 1000)
-	go func() {
-		defer close(lines)
-		for in := bufio.NewScanner(res.Body); in.Scan(); {
-			lines <- in.Text()
-		}
-	}()
-	return lines
+	require.Equal(t, "line 1", texts(demo.Events(t, server.URL, "999"), 1)[0], "an id of an earlier demo")
 }

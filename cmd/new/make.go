@@ -248,8 +248,7 @@ func (s starter) tidy(ctx context.Context) error {
 // writeSchema lets the starter's own test write the file: it migrates a database, on the PostgreSQL
 // that its tests use.
 func (s starter) writeSchema(ctx context.Context) error {
-	return s.command(ctx, s.to, nil, "go", "test", "-trimpath", "./internal/postgres", "-run=^TestSchemaFileIsCurrent$",
-		"-update")
+	return s.command(ctx, s.to, nil, "go", "test", "./internal/postgres", "-run=^TestSchemaFileIsCurrent$", "-update")
 }
 
 func (s starter) commit(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,8 +23,7 @@ const root = "../.."
 // answers to would silently leave a piece of a part in every starter.
 func TestManifest(t *testing.T) {
 	t.Parallel()
-	list, err := files(t.Context(), root)
-	require.NoError(t, err)
+	list, read := readAll(t)
 
 	t.Run("NamesOnlyFilesThatExist", func(t *testing.T) {
 		t.Parallel()
@@ -36,9 +36,7 @@ func TestManifest(t *testing.T) {
 				require.NoError(t, err)
 			}
 			for _, w := range wordings[p.name] {
-				text, err := os.ReadFile(filepath.Join(root, w.file))
-				require.NoError(t, err)
-				require.True(t, strings.Contains(string(text), w.with), "%s does not say: %s", w.file, w.with)
+				require.True(t, strings.Contains(string(read[w.file]), w.with), "%s does not say: %s", w.file, w.with)
 			}
 			for _, needed := range p.needs {
 				_, ok := partOf(needed)
@@ -58,17 +56,18 @@ func TestManifest(t *testing.T) {
 	t.Run("WhatIsLeftParses", func(t *testing.T) {
 		t.Parallel()
 		for _, name := range list {
-			text, err := os.ReadFile(filepath.Join(root, name))
-			require.NoError(t, err)
-			if !strings.HasSuffix(name, ".go") || len(marksOf(text)) == 0 || strings.HasPrefix(name, "cmd/new/") {
+			text := read[name]
+			if !strings.HasSuffix(name, ".go") || strings.HasPrefix(name, "cmd/new/") {
 				continue
 			}
-			for _, p := range parts {
+			marked := marksOf(text)
+			slices.Sort(marked)
+			for _, with := range slices.Compact(marked) { // a part that the file does not name changes nothing in it
 				for _, alone := range []bool{true, false} {
-					left, err := cut(text, func(part string) bool { return (part == p.name) == alone })
+					left, err := cut(text, func(part string) bool { return (part == with) == alone })
 					require.NoError(t, err, name)
 					_, err = parser.ParseFile(token.NewFileSet(), name, left, parser.SkipObjectResolution)
-					require.NoError(t, err, "with %s kept: %t", p.name, alone)
+					require.NoError(t, err, "with %s kept: %t", with, alone)
 				}
 			}
 		}
@@ -81,14 +80,13 @@ func TestManifest(t *testing.T) {
 			if strings.HasPrefix(name, "cmd/new/") {
 				continue
 			}
-			text, err := os.ReadFile(filepath.Join(root, name))
-			require.NoError(t, err)
+			text := read[name]
 			for _, part := range marksOf(text) {
 				_, ok := partOf(part)
 				require.True(t, ok || part == starterMark, "%s has a mark of %q", name, part)
 				found[part]++
 			}
-			_, err = cut(text, func(string) bool { return false })
+			_, err := cut(text, func(string) bool { return false })
 			require.NoError(t, err, name)
 		}
 		for _, p := range parts {
@@ -99,6 +97,7 @@ func TestManifest(t *testing.T) {
 	t.Run("ImportsOfAPartAreMarked", func(t *testing.T) {
 		t.Parallel()
 		// What a starter without the part would contain: no import of a package that is gone.
+		imported := map[string][]string{} // by the file's name and its text, which most parts do not change
 		for _, p := range parts {
 			s := starter{parts: map[string]bool{}}
 			for _, other := range parts {
@@ -125,20 +124,38 @@ func TestManifest(t *testing.T) {
 				if !strings.HasSuffix(name, ".go") || s.leavesOut(name) {
 					continue
 				}
-				text, err := os.ReadFile(filepath.Join(root, name))
+				text, err := cut(read[name], s.keeps)
 				require.NoError(t, err)
-				text, err = cut(text, s.keeps)
-				require.NoError(t, err)
-				file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
-				require.NoError(t, err, name)
-				for _, spec := range file.Imports {
-					from, err := strconv.Unquote(spec.Path.Value)
-					require.NoError(t, err)
+				from, known := imported[name+string(text)]
+				if !known {
+					file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
+					require.NoError(t, err, name)
+					for _, spec := range file.Imports {
+						path, err := strconv.Unquote(spec.Path.Value)
+						require.NoError(t, err)
+						from = append(from, path)
+					}
+					imported[name+string(text)] = from
+				}
+				for _, from := range from {
 					require.False(t, gone[from], "without %s, %s still imports %s", p.name, name, from)
 				}
 			}
 		}
 	})
+}
+
+// readAll reads the files of this checkout.
+func readAll(t *testing.T) (list []string, read map[string][]byte) {
+	t.Helper()
+	list, err := files(t.Context(), root)
+	require.NoError(t, err)
+	read = map[string][]byte{}
+	for _, name := range list {
+		read[name], err = os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+	}
+	return list, read
 }
 
 // words are what must not be in a service without a part, beside the names of its files.
@@ -173,15 +190,8 @@ var told = []string{"docs/operations.md", "docs/add-an-operation.md"}
 // checkout that they do not have, and for words of parts that they do not have.
 func TestNamesOnlyWhatIsThere(t *testing.T) {
 	t.Parallel()
-	list, err := files(t.Context(), root)
-	require.NoError(t, err)
-	read := map[string][]byte{}
-	for _, name := range list {
-		read[name], err = os.ReadFile(filepath.Join(root, name))
-		require.NoError(t, err)
-	}
-	named := regexp.MustCompile(
-		`\b(?:cmd|db|deploy|docs|internal|loadtest|proof|stripesim|testkit|tools)/[A-Za-z0-9_./-]*[A-Za-z0-9_]`)
+	list, read := readAll(t)
+	said := saying{known: map[string]sayings{}}
 	with := []string{"none"}
 	for _, p := range parts {
 		if p.name != "proof" { // it keeps the documents of this checkout, cmd/new among what they name
@@ -212,6 +222,15 @@ func TestNamesOnlyWhatIsThere(t *testing.T) {
 					}
 					continue
 				}
+				// The whole text first, and of most services the same: the lines are only for the message.
+				all := said.of(name, string(text))
+				wrong := slices.ContainsFunc(all.paths, func(path string) bool { return here[path] && !there[path] })
+				for part := range all.parts {
+					wrong = wrong || !chosen[part]
+				}
+				if !wrong {
+					continue
+				}
 				for n, line := range strings.Split(string(text), "\n") {
 					for part, never := range words {
 						for _, word := range never {
@@ -229,6 +248,42 @@ func TestNamesOnlyWhatIsThere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// named is a path of this checkout in a text.
+var named = regexp.MustCompile(
+	`\b(?:cmd|db|deploy|docs|internal|loadtest|proof|stripesim|testkit|tools)/[A-Za-z0-9_./-]*[A-Za-z0-9_]`)
+
+// sayings are the paths that a text names, and the parts whose words it has.
+type sayings struct {
+	paths []string
+	parts map[string]bool
+}
+
+// saying remembers the sayings of each text.
+type saying struct {
+	mu    sync.Mutex
+	known map[string]sayings // by the file's name and its text
+}
+
+func (s *saying) of(name, text string) sayings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, known := s.known[name+text]
+	if known {
+		return found
+	}
+	found.paths, found.parts = named.FindAllString(text, -1), map[string]bool{}
+	lower := strings.ToLower(text)
+	for part, never := range words {
+		for _, word := range never {
+			if strings.Contains(lower, strings.ToLower(word)) {
+				found.parts[part] = true
+			}
+		}
+	}
+	s.known[name+text] = found
+	return found
 }
 
 // replaced reports whether another file takes the place of one that goes.

@@ -496,7 +496,7 @@ var wordings = map[string][]wording{
 			"a shell script or a test in",
 		},
 		{
-			"cmd/api/audit.go",
+			"internal/audit/audit.go",
 			"Scripts and the chaos harness read it",
 			"Scripts read it",
 		},

@@ -10,13 +10,14 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/payonce/testkit/brokertest"
+	"example.com/payonce/testkit/dbtest"
 )
 
 func TestMain(m *testing.M) {
 	retryPause = 20 * time.Millisecond // part: consumers
 	// The server's own clock and its last flush end by themselves, and on a busy
 	// machine later than goleak has patience.
-	goleak.VerifyTestMain(m,
+	goleak.VerifyTestMain(dbtest.Tests(m),
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"))
 }

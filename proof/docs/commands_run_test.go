@@ -99,7 +99,7 @@ var inStep = map[string]struct{ step, line string }{
 
 // inTest says which test runs a command's program, with what the command asks for.
 var inTest = map[string]struct{ dir, test string }{
-	"go run ./cmd/demo -serve":                  {"cmd/demo", "TestServe"},
+	"go run ./cmd/demo -serve":                  {"proof/night/demo", "TestServe"},
 	"go run -C proof ./museum":                  {"proof/museum", "TestExhibits"},
 	"go build -tags brokers ./cmd/api":          {"cmd/api", "TestEveryBrokerIsLinked"},
 	"make observe":                              {"proof/deploy", "TestObserve"},
@@ -122,24 +122,24 @@ var inTest = map[string]struct{ dir, test string }{
 	"go test -C proof ./idemcheck -run TestPayonceIsClean":               {"proof/idemcheck", "TestPayonceIsClean"},
 
 	// docs/starter.md
-	`go run ./cmd/new -module github.com/acme/shop -with webhooks,operator ../shop`: {"cmd/new", "TestEachPart"},
-	`cd ../shop && go test ./...`:                                            {"cmd/new", "TestEachPart"},
-	`go run ./cmd/new -module github.com/acme/shop -with none ../shop-small`: {"cmd/new", "TestNoneTakesMoneyOnce"},
-	"createdb -h 127.0.0.1 -U postgres shop":                                 {"cmd/new", "TestNoneTakesMoneyOnce"},
-	"until curl -fs 127.0.0.1:8080/readyz; do sleep 1; done":                 {"cmd/new", "TestNoneTakesMoneyOnce"},
-	"cd ../shop-small":                   {"cmd/new", "TestNoneTakesMoneyOnce"},
-	`go run ./cmd/stripesim -keys '*' &`: {"cmd/new", "TestNoneTakesMoneyOnce"},
-	`export DATABASE_URL=postgres://postgres@127.0.0.1:5432/shop STRIPE_SECRET_KEY=sk_test_local`: {"cmd/new",
+	`go run ./cmd/new -module github.com/acme/shop -with webhooks,operator ../shop`: {"proof/night/starter", "TestEachPart"},
+	`cd ../shop && go test ./...`:                                            {"proof/night/starter", "TestEachPart"},
+	`go run ./cmd/new -module github.com/acme/shop -with none ../shop-small`: {"proof/night/starter", "TestNoneTakesMoneyOnce"},
+	"createdb -h 127.0.0.1 -U postgres shop":                                 {"proof/night/starter", "TestNoneTakesMoneyOnce"},
+	"until curl -fs 127.0.0.1:8080/readyz; do sleep 1; done":                 {"proof/night/starter", "TestNoneTakesMoneyOnce"},
+	"cd ../shop-small":                   {"proof/night/starter", "TestNoneTakesMoneyOnce"},
+	`go run ./cmd/stripesim -keys '*' &`: {"proof/night/starter", "TestNoneTakesMoneyOnce"},
+	`export DATABASE_URL=postgres://postgres@127.0.0.1:5432/shop STRIPE_SECRET_KEY=sk_test_local`: {"proof/night/starter",
 		"TestNoneTakesMoneyOnce"},
-	`export STRIPE_API_BASE=http://127.0.0.1:12111`:               {"cmd/new", "TestNoneTakesMoneyOnce"},
-	`KEY=$(go run ./cmd/api tenant create acme | jq -r .api_key)`: {"cmd/new", "TestNoneTakesMoneyOnce"},
-	`go run ./cmd/api &`: {"cmd/new", "TestNoneTakesMoneyOnce"},
+	`export STRIPE_API_BASE=http://127.0.0.1:12111`:               {"proof/night/starter", "TestNoneTakesMoneyOnce"},
+	`KEY=$(go run ./cmd/api tenant create acme | jq -r .api_key)`: {"proof/night/starter", "TestNoneTakesMoneyOnce"},
+	`go run ./cmd/api &`: {"proof/night/starter", "TestNoneTakesMoneyOnce"},
 	`ORDER=$(curl -s 127.0.0.1:8080/v1/orders -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: order-1' -H ` +
 		`'Content-Type: application/json' -d ` +
-		`'{"currency":"eur","items":[{"sku":"tea","quantity":1,"unit_amount":1250}]}' | jq -r .id)`: {"cmd/new",
+		`'{"currency":"eur","items":[{"sku":"tea","quantity":1,"unit_amount":1250}]}' | jq -r .id)`: {"proof/night/starter",
 		"TestNoneTakesMoneyOnce"},
 	`curl -s 127.0.0.1:8080/v1/payments -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: pay-1' -H ` +
-		`'Content-Type: application/json' -d "{\"order_id\":\"$ORDER\",\"payment_method\":\"pm_card_visa\"}"`: {"cmd/new",
+		`'Content-Type: application/json' -d "{\"order_id\":\"$ORDER\",\"payment_method\":\"pm_card_visa\"}"`: {"proof/night/starter",
 		"TestNoneTakesMoneyOnce"},
 
 	// docs/cells.md

@@ -144,20 +144,31 @@ func SetStandbys(t testing.TB, pool *postgres.Pool, names string) {
 
 // Main runs the tests of a package, at least four at once unless -parallel says otherwise, then what else there is to
 // clean up, and then stops its server.
-func Main(m *testing.M, after ...func()) {
+func Main(m *testing.M, after ...func()) { os.Exit(Tests(m, after...).Run()) }
+
+// Tests are the tests of a package as Main runs them, for a TestMain that does more: when Run returns, the server and the
+// pools that waited for other tests are gone.
+func Tests(m *testing.M, after ...func()) interface{ Run() int } { return tests{m, after} }
+
+type tests struct {
+	*testing.M
+	after []func()
+}
+
+func (t tests) Run() int {
 	raiseParallel()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	code := m.Run()
-	for _, f := range after {
+	code := t.M.Run()
+	for _, f := range t.after {
 		f()
 	}
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
 		code = max(code, 1)
 	}
-	os.Exit(code)
+	return code
 }
 
 // raiseParallel gives -parallel, which is the number of processors by default, its least value.

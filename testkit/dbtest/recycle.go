@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/devpg"
 )
 
 // A database that a test has only written rows to is emptied and given to the next test. Emptying a database takes a
@@ -82,6 +83,12 @@ type database struct {
 	kept map[string]*postgres.Pool // by what was asked for; the tests of a database come one after the other
 }
 
+func (d *database) close() {
+	for _, pool := range d.kept {
+		pool.Close()
+	}
+}
+
 // spares are the databases that wait, by what was run in them after their migration.
 type spares map[string][]*database
 
@@ -116,21 +123,23 @@ func (s *server) giveBack(ctx context.Context, prepared string, d *database) err
 }
 
 func (s *server) discard(ctx context.Context, d *database) error {
-	for _, pool := range d.kept {
-		pool.Close()
-	}
+	d.close()
 	s.mu.Lock()
 	delete(s.open, s.dsn(d.name))
 	s.mu.Unlock()
 	return s.drop(ctx, d.name)
 }
 
-func (s *server) dropSpares() (err error) {
+// discardSpares closes the pools of databases that wait, and drops the databases of a server that outlives us.
+func (s *server) discardSpares() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
 	defer cancel()
 	for _, waiting := range s.spares {
 		for _, d := range waiting {
-			err = errors.Join(err, s.discard(ctx, d))
+			d.close()
+			if s.Source == devpg.FromURL {
+				err = errors.Join(err, s.drop(ctx, d.name))
+			}
 		}
 	}
 	return err

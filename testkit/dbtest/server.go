@@ -84,10 +84,7 @@ func (s *server) prepare(ctx context.Context) error {
 }
 
 func (s *server) stop() error {
-	var err error
-	if s.Source == devpg.FromURL { // it outlives us
-		err = s.dropSpares()
-	}
+	err := s.discardSpares()
 	if s.admin != nil {
 		s.admin.Close()
 	}

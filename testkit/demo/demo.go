@@ -131,6 +131,9 @@ func (d *Demo) Output() string {
 	return d.out.String()
 }
 
+// end is how the output ends, for the message of a test.
+func (d *Demo) end() string { return process.LastLines(d.Output(), 40) }
+
 // Await returns what a pattern matched in the output, as soon as it does.
 func (d *Demo) Await(pattern string) []string {
 	d.t.Helper()
@@ -146,9 +149,9 @@ func (d *Demo) Await(pattern string) []string {
 		select {
 		case <-more:
 		case <-d.done:
-			require.FailNow(d.t, "the demo ended before it printed "+pattern, d.Output())
+			require.FailNow(d.t, "the demo ended before it printed "+pattern, d.end())
 		case <-ctx.Done():
-			require.FailNow(d.t, "the demo did not print "+pattern, d.Output())
+			require.FailNow(d.t, "the demo did not print "+pattern, d.end())
 		}
 	}
 }
@@ -159,7 +162,7 @@ func (d *Demo) Wait() (string, int) {
 	select {
 	case <-d.done: // the pipe is closed: no process holds it any more
 	case <-time.After(3 * time.Minute):
-		require.FailNow(d.t, "the demo did not exit", d.Output())
+		require.FailNow(d.t, "the demo did not exit", d.end())
 	}
 	_ = d.Cmd.Wait() // the exit code says it
 	d.free()
@@ -233,10 +236,32 @@ func call(t *testing.T, method, address string, form url.Values) string {
 	return string(body)
 }
 
+// Events opens the stream of events of a console, as a page does that has last seen an id. It sends each line.
+func Events(t *testing.T, url, lastID string) <-chan string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/events", nil)
+	require.NoError(t, err)
+	if lastID != "" {
+		req.Header.Set("Last-Event-ID", lastID)
+	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = res.Body.Close() })
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	lines := make(chan string, 1000)
+	go func() {
+		defer close(lines)
+		for in := bufio.NewScanner(res.Body); in.Scan(); {
+			lines <- in.Text()
+		}
+	}()
+	return lines
+}
+
 // Find returns the first group of a pattern in a text that must have it.
 func Find(t *testing.T, text, pattern string) string {
 	t.Helper()
 	got := regexp.MustCompile(pattern).FindStringSubmatch(text)
-	require.NotNil(t, got, "%s in:\n%s", pattern, text)
+	require.NotNil(t, got, "%s in:\n%s", pattern, process.LastLines(text, 40))
 	return got[1]
 }

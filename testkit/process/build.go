@@ -3,10 +3,18 @@ package process
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // module is the service's. Its programs are built in its own folder, so that the
@@ -37,4 +45,65 @@ func Build(ctx context.Context, pkg, program string, flags ...string) error {
 		return fmt.Errorf("build %s in %s: %w\n%s", pkg, root, err, bytes.TrimSpace(out))
 	}
 	return nil
+}
+
+// programsMax is how many programs BuildShared keeps: of a few checkouts and settings.
+const programsMax = 4
+
+// BuildShared is Build for the tests of several packages, which would each link the same program: three seconds of a
+// processor. All build to one file of the user, one after another, and go leaves alone what is as its source says. Each
+// gets a link to the file, which stays what it is when the source changes and another builds. Remove removes the link.
+func BuildShared(ctx context.Context, pkg string, flags ...string) (program string, remove func(), err error) {
+	remove = func() {}
+	root, err := Root()
+	if err != nil {
+		return "", remove, err
+	}
+	shared := filepath.Join(os.TempDir(), fmt.Sprintf("payonce-programs-%d", os.Getuid()))
+	if err := os.MkdirAll(shared, 0o700); err != nil {
+		return "", remove, err
+	}
+	unlock, err := lock(ctx, filepath.Join(shared, "lock"))
+	if err != nil {
+		return "", remove, fmt.Errorf("lock %s: %w", shared, err)
+	}
+	defer unlock()
+	// One file for each checkout, and for all that changes what a build makes.
+	of := sha256.Sum256(fmt.Append(nil, root, pkg, flags, os.Getenv("GOFLAGS"), os.Getenv("CGO_ENABLED"), runtime.Version()))
+	name := filepath.Join(shared, hex.EncodeToString(of[:8])+".program")
+	if err := Build(ctx, pkg, name, flags...); err != nil {
+		return "", remove, err
+	}
+	dir, err := os.MkdirTemp("", "payonce-program-")
+	if err != nil {
+		return "", remove, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	program = filepath.Join(dir, filepath.Base(pkg))
+	if err := os.Link(name, program); err != nil {
+		remove()
+		return "", remove, err
+	}
+	now := time.Now()
+	return program, remove, errors.Join(os.Chtimes(name, now, now), keepNewest(shared))
+}
+
+// keepNewest removes the programs that were asked for least recently.
+func keepNewest(shared string) error {
+	names, err := filepath.Glob(filepath.Join(shared, "*.program"))
+	if err != nil {
+		return err
+	}
+	used := func(name string) time.Time {
+		info, err := os.Stat(name)
+		if err != nil {
+			return time.Time{}
+		}
+		return info.ModTime()
+	}
+	slices.SortFunc(names, func(a, b string) int { return used(b).Compare(used(a)) })
+	for _, name := range names[min(len(names), programsMax):] {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
 }

@@ -74,6 +74,23 @@ func (l *Log) line(from, text string) {
 	_, _ = fmt.Fprintf(l.file, "%s: %s\n", from, text) // a full disk must not end the show
 }
 
+// LastLines is the end of what a program printed, for the message of a test: at most so many lines, and the name of a file
+// with the whole. The whole would push what failed off the screen.
+func LastLines(text string, most int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	if len(lines) <= most {
+		return text
+	}
+	where := "a file that could not be made"
+	if file, err := os.CreateTemp("", "payonce-output-*.txt"); err == nil {
+		_, _ = file.WriteString(text)
+		_ = file.Close()
+		where = file.Name()
+	}
+	return fmt.Sprintf("… the last %d of %d lines; all are in %s\n%s\n", most, len(lines), where,
+		strings.Join(lines[len(lines)-most:], "\n"))
+}
+
 // Tail is the last lines of one process, for an error that has to say why.
 func (l *Log) Tail(from string) string {
 	text, err := os.ReadFile(l.Name)

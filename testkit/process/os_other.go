@@ -3,6 +3,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"syscall"
@@ -37,3 +38,6 @@ func startFromLastingThread(cmd *exec.Cmd, exited func()) error {
 	}
 	return err
 }
+
+// lock has no counterpart here.
+func lock(context.Context, string) (unlock func(), err error) { return nil, errors.ErrUnsupported }

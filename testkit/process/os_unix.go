@@ -3,6 +3,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -86,6 +87,28 @@ func (c *Child) signal(s syscall.Signal) error {
 		return fmt.Errorf("signal %s: %w", c.Name, err)
 	}
 	return nil
+}
+
+// lock waits until no other process has the file.
+func lock(ctx context.Context, name string) (unlock func(), err error) {
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errors.Join(err, file.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), file.Close())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // startFromLastingThread starts cmd from a thread that lives until cmd has

@@ -2,11 +2,9 @@ package world
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
+	"log/slog"
 	"net/http/httptest"
 	"net/url"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,8 +16,10 @@ import (
 	stripego "github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
 
+	"example.com/payonce/internal/audit"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/reconcile"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 )
 
@@ -83,32 +83,24 @@ func (b *Books) Measure() {
 }
 
 // Report is what `api audit -json` prints.
-type Report struct {
-	OK     bool
-	Checks []struct {
-		ID, Name   string
-		Violations int
-		Rows       []struct{ Subject, Detail string }
-	}
-	MoneyDrift []struct {
-		Currency string
-		Minor    int64
-	} `json:"money_drift"`
-}
+type Report audit.Report
 
-// Audit runs the program's audit. Its exit status must agree with its report.
-func (b *Books) Audit() (r Report) {
+// Audit is the audit as the command runs it: as the role of the service, in sessions that only read. It runs in this
+// process, so that a test needs no program; that the command's exit status is the verdict is a test of cmd/api.
+func (b *Books) Audit() Report {
 	b.T.Helper()
-	cmd := b.Command([]string{"audit", "-json"})
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if err != nil {
-		require.True(b.T, errors.As(err, &exit), "%v", err)
-		require.Equal(b.T, 1, exit.ExitCode(), "%s", exit.Stderr)
-	}
-	require.NoError(b.T, json.Unmarshal(out, &r), "%s", out)
-	require.Equal(b.T, r.OK, err == nil, "the exit status is the verdict")
-	return r
+	pool, err := postgres.Open(context.Background(), b.asService(), postgres.Options{
+		Name: "payonce-cli", MaxConn: 4, ReadOnly: true, Box: b.Box(DataKey),
+	})
+	require.NoError(b.T, err)
+	defer pool.Close()
+	gateway := stripe.New(stripe.Options{
+		SecretKey: stripesim.DefaultKey, BaseURL: b.StripeURL, Timeout: StripeTimeout, Limits: stripe.NewLimits(0, nil),
+		Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
+	})
+	r, err := audit.Run(postgres.ForAllTenants(context.Background(), "audit"), pool, gateway, nil, 48*time.Hour)
+	require.NoError(b.T, err, "not everything was checked: %+v", r)
+	return Report(r)
 }
 
 // Offends is the number of violations of each check that has any.

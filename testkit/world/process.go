@@ -26,25 +26,17 @@ import (
 	"example.com/payonce/testkit/process"
 )
 
-// binary is the real program, with the seam for crash tests, built when the
-// first test wants it.
+// binary is the real program, with the seam for crash tests. It is built when the first test wants it, once for all
+// packages of a run.
 var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "payonce-api-")
-	if err != nil {
-		return "", err
-	}
-	binaryDir = dir
-	path := filepath.Join(dir, "api")
-	return path, process.Build(context.Background(), "cmd/api", path, "-tags", "faults")
+	path, remove, err := process.BuildShared(context.Background(), "cmd/api", "-tags", "faults")
+	removeProgram = remove
+	return path, err
 })
 
-var binaryDir string // empty until binary has run
+var removeProgram = func() {}
 
-func removeBinary() {
-	if binaryDir != "" {
-		_ = os.RemoveAll(binaryDir)
-	}
-}
+func removeBinary() { removeProgram() }
 
 // Process is the real program, running.
 type Process struct {
@@ -71,17 +63,33 @@ func (w *World) command(session string, args []string, settings ...string) *exec
 	path, err := binary()
 	require.NoError(w.T, err)
 	cmd := exec.Command(path, args...) //nolint:noctx // it ends when the test says, or with us
-	cmd.Env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")},
+		w.settings(session, settings...)...)
+	cmd.Dir = w.T.TempDir()
+	return cmd
+}
+
+// Getenv looks up the settings of the program, for a test that calls a command in its own process. Settings are
+// "NAME=value" and win over the world's.
+func (w *World) Getenv(settings ...string) func(name string) string {
+	w.T.Helper()
+	values := map[string]string{}
+	for _, setting := range w.settings(w.sessionName(), settings...) {
+		name, value, _ := strings.Cut(setting, "=")
+		values[name] = value
+	}
+	return func(name string) string { return values[name] }
+}
+
+func (w *World) settings(session string, more ...string) []string {
+	return append([]string{
 		"DATABASE_URL=" + w.urlFor(session), "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
 		"STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_API_BASE=" + w.StripeURL,
 		"STRIPE_WEBHOOK_SECRET=" + WebhookSecret,
 		"STRIPE_TIMEOUT=" + StripeTimeout.String(), "IDEMPOTENCY_LEASE=" + Lease.String(), "STRIPE_RPS=0",
 		"RATE_LIMIT_RPS=0", "DATA_KEY=" + DataKey,
 		"BROKER_URL=embedded:" + filepath.Join(w.T.TempDir(), "broker"),
-	}, settings...)
-	cmd.Dir = w.T.TempDir()
-	return cmd
+	}, more...)
 }
 
 // sessionName is a name for one process's sessions, by which the database tells

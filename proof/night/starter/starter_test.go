@@ -1,10 +1,8 @@
-package main
+package starter_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,56 +18,60 @@ import (
 
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/process"
 )
 
-// every is for CI (.ci/run starter each_part): without it only the smallest service is made, which takes seconds.
-var every = flag.Bool("parts", false,
-	"make a service with each part alone and one with all, and run their tests; with -short they are compiled only")
+// ours is the module that services are made from, and shopModule the module of every service that is made here.
+const (
+	ours       = "example.com/payonce"
+	shopModule = "github.com/acme/shop"
+)
 
-// shopModule is the module of every service that is made here, so that two that have a package in common compile it once.
-const shopModule = "github.com/acme/shop"
-
-// TestMain has these services compiled without optimization, which takes two thirds of the time: of a dozen services
-// nearly everything is compiled anew, because nearly everything depends on the queries.
-func TestMain(m *testing.M) {
-	if err := os.Setenv("GOFLAGS", os.Getenv("GOFLAGS")+" '-gcflags="+shopModule+"/...=-N -l -dwarf=false'"); err != nil {
-		panic(err)
-	}
-	dbtest.Main(m)
+// made makes a service in a folder, as docs/starter.md says it.
+func made(t *testing.T, dir, with string) {
+	t.Helper()
+	root, err := process.Root()
+	require.NoError(t, err)
+	in(t, root, "go", "run", "./cmd/new", "-module", shopModule, "-with", with, dir)
 }
 
-// made makes a service in a temporary folder.
-func made(t *testing.T, with string) (dir string) {
+// smallest is the folder of the service without any part. It is made once, for all tests of this process.
+func smallest(t *testing.T) (dir string) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), "shop")
-	var log bytes.Buffer
-	began := time.Now()
-	require.NoError(t, run(t.Context(), []string{"-module", shopModule, "-with", with, dir}, &log),
-		log.String())
-	t.Logf("-with %s took %s\n%s", with, time.Since(began).Round(time.Second), log.String())
-	return dir
+	compiling.Lock()
+	defer compiling.Unlock()
+	if none == "" {
+		var err error
+		none, err = os.MkdirTemp("", "payonce-starter-")
+		require.NoError(t, err)
+		made(t, filepath.Join(none, "shop"), "none")
+	}
+	return filepath.Join(none, "shop")
 }
 
-// inShop runs a command that must succeed. Without the folder's path in what is compiled, vet, test and the next folder
-// find in the cache what the first command compiled.
-func inShop(t *testing.T, dir, name string, args ...string) {
+// none is the folder that smallest has made; TestMain removes it.
+var none string
+
+// linesMax is how much of what a command printed a failed test shows.
+const linesMax = 40
+
+// in runs a command that must succeed, with the flags of this environment: what this checkout has compiled of the standard
+// library and of other modules is in Go's cache.
+func in(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
 	began := time.Now()
-	if args[0] == "test" && testing.Short() {
-		t.Logf("-short: skipped %s %s", name, strings.Join(args, " "))
-		return
-	}
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath")
-	out, err := cmd.CombinedOutput()
-	require.NoErrorf(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("in %s, %s %s: %s\n%s", dir, name, strings.Join(args, " "), err, process.LastLines(string(out), linesMax))
+	}
 	t.Logf("%s %s took %s", name, strings.Join(args, " "), time.Since(began).Round(time.Second))
 }
 
 // TestNoneTakesMoneyOnce makes the smallest service and plays what it promises against it, as processes: one payment
 // asked for twenty times at once, and one whose process is killed while Stripe confirms.
 func TestNoneTakesMoneyOnce(t *testing.T) {
-	dir := made(t, "none")
+	dir := smallest(t)
 	text, err := exec.CommandContext(t.Context(), "git", "-C", dir, "grep", "-l", ours, "--", ":!README.md").Output()
 	require.Error(t, err, "the old module's name is still in %s", text)
 	for _, gone := range []string{"internal/checkout", "internal/operator", "internal/ledger", "internal/notifier",
@@ -146,7 +148,7 @@ type shop struct {
 func newShop(t *testing.T, dir string) *shop {
 	t.Helper()
 	s := &shop{t: t, bin: t.TempDir()}
-	inShop(t, dir, "go", "build", "-o", s.bin, "./cmd/api", "./cmd/stripesim")
+	in(t, dir, "go", "build", "-o", s.bin, "./cmd/api", "./cmd/stripesim")
 	stripe := free(t)
 	s.admin = "http://" + free(t)
 	sim := exec.Command(filepath.Join(s.bin, "stripesim"), "-keys", "*", "-addr", stripe, "-admin",
@@ -195,7 +197,7 @@ func (s *shop) run(cmd *exec.Cmd) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if text, err := os.ReadFile(out.Name()); err == nil && s.t.Failed() {
-			s.t.Logf("%s\n%s", cmd.Path, text)
+			s.t.Logf("%s\n%s", cmd.Path, process.LastLines(string(text), linesMax))
 		}
 	})
 }
@@ -287,27 +289,16 @@ func (s *shop) charges(order string) int {
 // common, and neither would be done earlier.
 var compiling sync.Mutex
 
-// compiled makes a service, and compiles and vets all of it, tests included.
-func compiled(t *testing.T, with string) (dir string) {
+// compiled compiles and vets all of a service, tests included.
+func compiled(t *testing.T, dir string, modules ...string) {
 	t.Helper()
-	compiling.Lock()
-	defer compiling.Unlock()
-	dir = made(t, with)
-	modules := []string{".", "stripesim", "client"}
-	if with == "all" {
-		modules = append(modules, "proof")
+	for _, module := range append([]string{".", "stripesim", "client"}, modules...) {
+		in(t, filepath.Join(dir, module), "go", "vet", "./...")
 	}
-	for _, module := range modules {
-		inShop(t, filepath.Join(dir, module), "go", "vet", "./...")
-	}
-	return dir
 }
 
 // TestEachPart makes a service with each part alone, and one with all.
 func TestEachPart(t *testing.T) {
-	if !*every {
-		t.Skip("SKIPPED: services with each part and with all are made and tested with -parts (.ci/run each_part)")
-	}
 	t.Parallel()
 	for _, with := range []struct {
 		parts string
@@ -331,25 +322,32 @@ func TestEachPart(t *testing.T) {
 	} {
 		t.Run(with.parts, func(t *testing.T) {
 			t.Parallel() // one compiles while others wait for leases and databases
-			dir := compiled(t, with.parts)
+			dir := filepath.Join(t.TempDir(), "shop")
+			func() {
+				compiling.Lock()
+				defer compiling.Unlock()
+				made(t, dir, with.parts)
+				if with.parts == "all" {
+					compiled(t, dir, "proof")
+				} else {
+					compiled(t, dir)
+				}
+			}()
 			if len(with.tests) > 0 {
-				inShop(t, dir, "go", append([]string{"test", "-count=1", "-vet=off", "-skip=Swallow"}, with.tests...)...)
+				in(t, dir, "go", append([]string{"test", "-count=1", "-vet=off"}, with.tests...)...)
 			}
 		})
 	}
 }
 
-// TestNonePassesItsTests runs the tests of the smallest service, but for the thousand cells of the crash matrix and the
-// scenes in which each statement fails once.
+// TestNonePassesItsTests compiles the smallest service and runs its tests, which are those of the root that its parts
+// leave: none is skipped.
 func TestNonePassesItsTests(t *testing.T) {
-	if !*every {
-		t.Skip("SKIPPED: the tests of the smallest service are run with -parts (.ci/run starter)")
-	}
 	t.Parallel()
-	dir := compiled(t, "none")
-	inShop(t, dir, "go", "test", "-count=1", "-vet=off", "-p=4", "-parallel=2", "-skip=^TestCrashMatrix$|Swallow",
-		"./internal/payments", "./...") // what takes longest is begun first
+	dir := smallest(t)
+	compiled(t, dir)
+	in(t, dir, "go", "test", "-count=1", "-vet=off", "./internal/payments", "./...") // what takes longest is begun first
 	for _, module := range []string{"stripesim", "client"} {
-		inShop(t, filepath.Join(dir, module), "go", "test", "-count=1", "-vet=off", "./...")
+		in(t, filepath.Join(dir, module), "go", "test", "-count=1", "-vet=off", "./...")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package api_test
 
 import (
 	"context"
@@ -19,6 +19,8 @@ import (
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/world"
 )
+
+const newOrder = `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`
 
 // morePayments copies the one payment there is, with triggers and references switched off.
 const morePayments = `
