@@ -107,15 +107,10 @@ func (c *clinic) system(name, value string) {
 	c.t.Helper()
 	c.exec("ALTER SYSTEM SET " + name + " = " + value)
 	c.exec("SELECT pg_reload_conf()")
-	require.Eventually(c.t, func() bool {
-		conn, err := pgx.Connect(c.t.Context(), c.server.URL)
-		if err != nil {
-			return false
-		}
-		defer func() { _ = conn.Close(c.t.Context()) }()
+	require.Eventually(c.t, func() bool { // of sessions that are open the server tells later than it begins others so
 		var is string
-		return conn.QueryRow(c.t.Context(), "SHOW "+name).Scan(&is) == nil && is == value
-	}, 10*time.Second, 10*time.Millisecond)
+		return c.db.QueryRow(c.t.Context(), "SHOW "+name).Scan(&is) == nil && is == value
+	}, time.Minute, time.Millisecond)
 }
 
 // atStripe sends a request as a person at the dashboard would.
@@ -521,18 +516,6 @@ func TestDoctor(t *testing.T) {
 		found := c.examine(0)
 		require.Equal(t, bad, found["settings.STRIPE_WEBHOOK_SECRET"].Status)
 		require.NotContains(t, found, "settings.webhook_secret")
-	})
-
-	t.Run("OfAStandby", func(t *testing.T) {
-		c.t = t
-		standby, err := c.server.Standby(t.Context())
-		require.NoError(t, err)
-		defer func() { require.NoError(t, standby.Stop()) }()
-		defer c.set("DATABASE_URL", standby.URL)()
-		found := c.examine(0)
-		require.Equal(t, bad, found["database.primary"].Status)
-		require.Contains(t, found["database.primary"].Detail, "the server is read-only: a standby")
-		require.Equal(t, healthy, found["database.schema"].Status, found["database.schema"].Detail)
 	})
 }
 

@@ -98,6 +98,15 @@ func TestFailover(t *testing.T) {
 			w.Text(`SELECT pg_current_wal_lsn()`)).Scan(&there)
 		return err == nil && there
 	})
+	t.Run("DoctorOfAStandby", func(t *testing.T) {
+		found := map[string]doctorCheck{}
+		for _, c := range examine(t.Context(), patient{getenv: w.Getenv("DATABASE_URL=" + standby.URL)}).Checks {
+			found[c.ID] = c
+		}
+		require.Equal(t, bad, found["database.primary"].Status)
+		require.Contains(t, found["database.primary"].Detail, "the server is read-only: a standby")
+		require.Equal(t, healthy, found["database.schema"].Status, found["database.schema"].Detail)
+	})
 	waiting := make(chan *world.Process, 1)
 	go func() { waiting <- w.Process("DATABASE_URL=" + standby.URL) }()
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/process"
 	"example.com/payonce/testkit/world"
 )
 
@@ -208,7 +209,7 @@ func (c Place) kill(w *world.World, key string, j Job) {
 		require.NoError(w.T, err)
 		victim.Signal(syscall.SIGKILL)
 	}
-	require.Equal(w.T, -1, victim.Wait(world.Patience), "it was to die of a signal\n%s", victim.Log())
+	require.Equal(w.T, -1, victim.Wait(world.Patience), "it was to die of a signal\n%s", process.LastLines(victim.Log(), 40))
 	victim.Buried()
 	require.Error(w.T, (<-told).Err, "a dead process has answered")
 }
@@ -259,7 +260,7 @@ func AreFinishedByAnotherProcess(t *testing.T, places ...Place) {
 		world.Eventually(t, time.Until(end)+time.Second, d.Name+" is finished", func() bool {
 			finished := w.RecoveryPoint(d.key) == "finished"
 			if !finished && time.Now().After(end) {
-				t.Log(w.StoryOf(d.key), "\n", survivor.Log())
+				t.Log(w.StoryOf(d.key), "\n", process.LastLines(survivor.Log(), 40))
 			}
 			return finished
 		})

@@ -135,9 +135,9 @@ func (w *World) Process(settings ...string) *Process {
 	case addrs := <-serving:
 		p.Client, p.Admin = newClient(w.T, "http://"+addrs[0], w.Tenant), "http://"+addrs[1]
 	case <-p.done:
-		require.FailNow(w.T, "the service did not start", p.Log())
+		require.FailNow(w.T, "the service did not start", p.end())
 	case <-time.After(Patience):
-		require.FailNow(w.T, "the service does not say that it serves", p.Log())
+		require.FailNow(w.T, "the service does not say that it serves", p.end())
 	}
 	return p
 }
@@ -168,6 +168,9 @@ func (p *Process) Log() string {
 	defer p.mu.Unlock()
 	return strings.Join(p.log, "\n")
 }
+
+// end is how the log ends, for the message of a test.
+func (p *Process) end() string { return process.LastLines(p.Log(), 40) }
 
 // Signal sends one.
 func (p *Process) Signal(s syscall.Signal) {
@@ -206,7 +209,7 @@ func (p *Process) Wait(within time.Duration) int {
 	select {
 	case <-p.done:
 	case <-time.After(within):
-		require.FailNow(p.world.T, "the process does not end", p.Log())
+		require.FailNow(p.world.T, "the process does not end", p.end())
 	}
 	return p.cmd.ProcessState.ExitCode()
 }
