@@ -206,7 +206,7 @@ step_brokers() {
 step_each_part() {
   need_postgres
   need_tools git
-  go_test -C proof -count=1 -v -timeout=60m ./night/starter
+  go_test -C proof -count=1 -v -timeout=60m -run='^TestEachPart$' ./night/starter
 }
 
 # Every mutant, also those of every condition of Go.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"go/parser"
 	"go/token"
 	"os"
@@ -210,6 +211,7 @@ func TestNamesOnlyWhatIsThere(t *testing.T) {
 					here[path], there[path] = true, there[path] || stays
 				}
 			}
+			var wrongs []string
 			for _, name := range list {
 				if s.leavesOut(name) || slices.Contains(elsewhere, path.Base(name)) {
 					continue
@@ -235,16 +237,23 @@ func TestNamesOnlyWhatIsThere(t *testing.T) {
 					for part, never := range words {
 						for _, word := range never {
 							if !chosen[part] && strings.Contains(strings.ToLower(line), strings.ToLower(word)) {
-								t.Errorf("%s:%d says %s without %s: %s", name, n+1, word, part, line)
+								wrongs = append(wrongs, fmt.Sprintf("%s:%d says %s without %s: %s", name, n+1, word, part, line))
 							}
 						}
 					}
 					for _, path := range named.FindAllString(line, -1) {
 						if here[path] && !there[path] {
-							t.Errorf("%s:%d names %s, which is not there: %s", name, n+1, path, line)
+							wrongs = append(wrongs, fmt.Sprintf("%s:%d names %s, which is not there: %s", name, n+1, path, line))
 						}
 					}
 				}
+			}
+			const shown = 2 // of each service, most of which have the same
+			for _, wrong := range wrongs[:min(shown, len(wrongs))] {
+				t.Error(wrong)
+			}
+			if len(wrongs) > shown {
+				t.Errorf("and %d more: mark the lines with their part, or name nothing of it", len(wrongs)-shown)
 			}
 		})
 	}

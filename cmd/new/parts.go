@@ -176,25 +176,25 @@ var parts = []part{
 		name:  "kafka",
 		gives: "Kafka as the broker",
 		needs: []string{"consumers"}, // publishing and consuming are one package
-		paths: []string{"internal/broker/kafka/", "cmd/api/broker_kafka.go"},
+		paths: []string{"internal/broker/kafka/", "cmd/api/broker_kafka.go", "cmd/api/broker_tagged_test.go"},
 	},
 	{
 		name:  "sqs",
 		gives: "Amazon SQS as the broker",
 		needs: []string{"consumers"},
-		paths: []string{"internal/broker/sqs/", "cmd/api/broker_sqs.go"},
+		paths: []string{"internal/broker/sqs/", "cmd/api/broker_sqs.go", "cmd/api/broker_tagged_test.go"},
 	},
 	{
 		name:  "rabbitmq",
 		gives: "RabbitMQ as the broker",
 		needs: []string{"consumers"},
-		paths: []string{"internal/broker/rabbitmq/", "cmd/api/broker_rabbitmq.go"},
+		paths: []string{"internal/broker/rabbitmq/", "cmd/api/broker_rabbitmq.go", "cmd/api/broker_tagged_test.go"},
 	},
 	{
 		name:  "kinesis",
 		gives: "Amazon Kinesis as the broker",
 		needs: []string{"consumers"},
-		paths: []string{"internal/broker/kinesis/", "cmd/api/broker_kinesis.go"},
+		paths: []string{"internal/broker/kinesis/", "cmd/api/broker_kinesis.go", "cmd/api/broker_tagged_test.go"},
 	},
 	{
 		name:  "cdc",
@@ -216,7 +216,7 @@ var parts = []part{
 			"operator", "tracing", "kafka", "sqs", "rabbitmq", "kinesis", "cdc",
 		},
 		paths: []string{
-			"proof/", "stripesim/COVERAGE.md", "cmd/idemcheck/", "internal/idemcheck/", "docs/idemcheck.md", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
+			"proof/", ".ci/night.sh", ".ci/times", "stripesim/COVERAGE.md", "cmd/idemcheck/", "internal/idemcheck/", "docs/idemcheck.md", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
 			"tools/sbom.mod", "tools/sbom.sum", "tools/release.mod", "tools/release.sum", ".goreleaser.yaml",
 			".github/workflows/release.yml", "docs/releases.md", "tools/vuln.mod", "tools/vuln.sum",
 			"deploy/doc.go", "deploy/files.go",

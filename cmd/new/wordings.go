@@ -359,7 +359,7 @@ var wordings = map[string][]wording{
 	"proof": {
 		{
 			".ci/run",
-			" ${nightly[*]}",
+			" ${beside[*]} ${nightly[*]} ${tagged[*]}",
 			"",
 		},
 		{
@@ -381,17 +381,6 @@ var wordings = map[string][]wording{
 			"docs/add-an-operation.md",
 			"The excerpts below are the code itself. A test compares each with its file.",
 			"The excerpts below are the code itself.",
-		},
-		{
-			".ci/run",
-			", of the service and of the module proof.",
-			".",
-		},
-		{
-			".ci/run",
-			", the simulator and the client; then proof, where a real\n" +
-				"# Prometheus watches the service break (TestObserve), which waits most of its time.\n",
-			", the simulator and the client.\n",
 		},
 		{
 			".golangci.yml",

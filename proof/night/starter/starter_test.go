@@ -334,7 +334,7 @@ func TestEachPart(t *testing.T) {
 				}
 			}()
 			if len(with.tests) > 0 {
-				in(t, dir, "go", append([]string{"test", "-count=1", "-vet=off"}, with.tests...)...)
+				in(t, dir, "go", append([]string{"test", "-tags=brokers", "-count=1", "-vet=off"}, with.tests...)...)
 			}
 		})
 	}
