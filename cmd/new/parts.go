@@ -223,7 +223,7 @@ var parts = []part{
 			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.
 			"docs/adr/", "docs/change-data-capture.md", "docs/checklist.md", "docs/glossary.md", "docs/guarantees.md", "docs/img/",
 			"docs/performance.json", "docs/performance.md", "docs/security.md", "docs/use-your-own-provider.md",
-			"internal/payments/crashmatrix/matrix_page_test.go", ".github/workflows/nightly.yml",
+			"testkit/crashmatrix/page.go", ".github/workflows/nightly.yml",
 			"deploy/prometheus/rules_test.yml",
 			"CONTRIBUTING.md", "SECURITY.md", ".devcontainer/",
 		},

@@ -49,7 +49,8 @@ var inStep = map[string]struct{ step, line string }{
 		"go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
 	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./internal/payments ./... "},
 	"go test ./internal/payments/crashmatrix":                                        {"test", " ./..."},
-	"go test ./internal/payments/crashmatrix -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
+	"go test -C proof ./night/crashmatrix":                                           {"test", "go_test -C proof "},
+	"go test -C proof ./night/crashmatrix -run 'TestCrashMatrix/refund/finished'":    {"test", "go_test -C proof "},
 	"go test ./internal/payments ./cmd/api":                                          {"test", " ./..."},
 	"go test -C proof ./museum":                                                      {"test", "go_test -C proof "},
 	"go test -C proof ./client/ts":                                                   {"test", "go_test -C proof "},
@@ -111,7 +112,7 @@ var inTest = map[string]struct{ dir, test string }{
 	"go run -C proof ./protocol -without close-first,adoption -only I24": {"proof/internal/protocol",
 		"TestWhatWasFoundIsFoundAgain"},
 	"go run -C proof ./protocol -write": {"proof/internal/protocol", "TestWrite"},
-	"go test ./internal/payments/crashmatrix -run TestCrashMatrixIsOnItsPage -update": {"internal/payments/crashmatrix",
+	"go test -C proof ./night/crashmatrix -run TestCrashMatrixIsOnItsPage -update": {"proof/night/crashmatrix",
 		"TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
 
 	`docker compose logs --since 15m api | grep -e '"status":429' -e '"status":503' | grep -o '"tenant_id":"[^"]*"' | sort | uniq -c | sort -rn`: {"internal/http", "TestHandbookFindsTheFlood"},
