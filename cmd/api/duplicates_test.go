@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,17 +23,17 @@ func TestDuplicatesAreOnePayment(t *testing.T) {
 		answers := world.Together(duplicates, func(i int) world.Answer {
 			return servers[i%2].Pay(key, order, "pm_card_visa")
 		})
-		require.Empty(t, world.Disagreements(answers))
-		paid := 0
 		for _, a := range answers {
 			require.NoError(t, a.Err)
 			if a.Status == http.StatusCreated {
-				paid++
 				require.Equal(t, "succeeded", a.Get("status"))
 			}
 		}
-		require.Positive(t, paid, "the request that did the work has the final response")
-		late := servers[1-round%2].Pay(key, order, "pm_card_visa")
+		// A server that is too busy to look the key up says so with 503, and does nothing.
+		answers = slices.DeleteFunc(answers, func(a world.Answer) bool {
+			return a.Status == http.StatusServiceUnavailable && a.Problem().Retryable && a.Header.Get("Retry-After") != ""
+		})
+		late := servers[1-round%2].PayUntilFinal(key, order, "pm_card_visa")
 		require.Equal(t, http.StatusCreated, late.Status)
 		require.Empty(t, world.Disagreements(append(answers, late)))
 		w.RequireChargedOnce(order)

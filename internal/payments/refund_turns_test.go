@@ -264,10 +264,8 @@ func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 	}
 	recorded := func() int { return w.Count(`SELECT count(*) FROM idempotency_keys WHERE operation = 'create_refund'`) }
 	w.Until("the others are recorded", func() bool { return recorded() == payments.RefundsMax+1 })
-	began := time.Now()
 	a := refund(api, "elsewhere", payment)
-	require.Equal(t, http.StatusAccepted, a.Status, a)
-	require.Less(t, time.Since(began), payments.TurnWait)
+	require.Equal(t, http.StatusAccepted, a.Status, "the line is full, so a refund that waits in it would get 429: %s", a)
 	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'elsewhere'`), "another refund")
 	most := int32(0)
 	for range 200 {

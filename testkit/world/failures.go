@@ -33,6 +33,9 @@ type Scene struct {
 	Run func(a *Attempt)
 	// Check fails the test unless the operation has had its effect, once. By then no key and no event is unfinished.
 	Check func(a *Attempt)
+	// Only are the statements and requests that fail, by the names of their sub-tests; nil: all. The test fails for a name
+	// that the scene does not reach.
+	Only []string
 	// Ignore are statements and requests whose failure is no failure of the operation, by their names.
 	Ignore []string
 	// Elsewhere says that somebody else makes or charges an intent of the order.
@@ -248,8 +251,19 @@ func (g *stage) rehearse(t *testing.T, failed *placesFailed) (statements, reques
 	fails := func(name string) bool {
 		return !slices.Contains(g.Ignore, name) && strings.ToLower(name) != name // begin, commit, rollback
 	}
-	return toFail(names, func(n int) bool { return fails(names[n]) && failed.first(names[:n+1]) }),
-		toFail(sent, func(n int) bool { return fails(sent[n]) })
+	statements = toFail(names, func(n int) bool { return fails(names[n]) && failed.first(names[:n+1]) })
+	requests = toFail(sent, func(n int) bool { return fails(sent[n]) })
+	if g.Only == nil {
+		return statements, requests
+	}
+	missing := slices.Clone(g.Only)
+	others := func(f failing) bool {
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == f.String() })
+		return !slices.Contains(g.Only, f.String())
+	}
+	statements, requests = slices.DeleteFunc(statements, others), slices.DeleteFunc(requests, others)
+	require.Empty(t, missing, "the scene does not reach them: take other names into Only")
+	return statements, requests
 }
 
 func (g *stage) prepared(t *testing.T, fails string) *Attempt {
