@@ -123,22 +123,23 @@ func TestRefundsInAnyOrderEndAsStripeHasThem(t *testing.T) {
 // TestRefundAmountObeysTheCurrencysStep: what no currency can express is the caller's mistake, and nothing is stored.
 func TestRefundAmountObeysTheCurrencysStep(t *testing.T) {
 	t.Parallel()
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	for currency, c := range map[string]struct {
 		unit, wrong, right int64
 	}{"isk": {50000, 150, 200}, "ugx": {5000000, 101, 100}, "kwd": {5000, 1001, 1010}} {
-		w := world.New(t)
-		api := w.Local(world.LocalOptions{})
-		order := api.Post("/v1/orders", "order", fmt.Sprintf(
+		order := api.Post("/v1/orders", "order-"+currency, fmt.Sprintf(
 			`{"currency":%q,"items":[{"sku":"tea","quantity":1,"unit_amount":%d}]}`, currency, c.unit))
 		require.Equal(t, http.StatusCreated, order.Status, order)
-		payment := api.Pay("pays", order.ID(), visa).ID()
+		payment := api.Pay("pays-"+currency, order.ID(), visa).ID()
+		sent := len(w.Posts("refunds"))
 		path := "/v1/payments/" + payment + "/refunds"
-		wrong := api.Post(path, "r", fmt.Sprintf(`{"amount":%d}`, c.wrong))
+		wrong := api.Post(path, "r-"+currency, fmt.Sprintf(`{"amount":%d}`, c.wrong))
 		require.Equal(t, http.StatusBadRequest, wrong.Status, wrong)
 		require.Equal(t, "invalid-request", wrong.Code())
 		require.Contains(t, string(wrong.Body), `"/amount"`)
-		require.Empty(t, w.Posts("refunds"))
-		right := api.Post(path, "r", fmt.Sprintf(`{"amount":%d}`, c.right)) // The key is still a fresh one.
+		require.Len(t, w.Posts("refunds"), sent)
+		right := api.Post(path, "r-"+currency, fmt.Sprintf(`{"amount":%d}`, c.right)) // The key is still a fresh one.
 		require.Equal(t, http.StatusCreated, right.Status, right)
 	}
 }
