@@ -24,14 +24,18 @@ func Places() (names []string) {
 	return names
 }
 
-// Run runs some cells as sub-tests with their names:
+// Run runs cells as sub-tests with their names:
 //
 //	<operation>/<place>/<Stripe>/<disturbance>/<way back>
 //
-// The cells of an operation share a world, one after the other, so Run is for a few. It fails the test for a name that no
-// cell has.
-func Run(t *testing.T, cells []string) {
+// Without names it runs all, and the cells of one place and one answer of Stripe's share a world. Those that are named
+// share a world by operation, one after the other, so they should be few. Run fails the test for a name that no cell has.
+func Run(t *testing.T, cells ...string) {
 	t.Helper()
+	if len(cells) == 0 {
+		runAll(t)
+		return
+	}
 	left := slices.Clone(cells)
 	for _, o := range operations() {
 		var chosen []func(s *stage)
@@ -68,8 +72,7 @@ func Run(t *testing.T, cells []string) {
 	require.Empty(t, left, "no cells have these names")
 }
 
-// RunAll runs all cells, with the names of Run. The cells of one place and one answer of Stripe's share a world.
-func RunAll(t *testing.T) {
+func runAll(t *testing.T) {
 	t.Helper()
 	for _, o := range operations() {
 		t.Run(o.name, func(t *testing.T) {

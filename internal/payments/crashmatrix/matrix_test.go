@@ -55,7 +55,7 @@ var cells = []string{
 
 func TestCrashMatrix(t *testing.T) {
 	t.Parallel()
-	crashmatrix.Run(t, cells)
+	crashmatrix.Run(t, cells...)
 }
 
 // TestEachPlaceHasACell: a place that is added to an operation is disturbed here, too, and not only by night.
