@@ -1,6 +1,5 @@
 // Package paycases has the cases of payments that are enumerated: what others do at Stripe, the order in which things
-// happen, who comes first, and currencies. The tests of internal/payments run one of each rule, and those of
-// proof/night/payments run all of them.
+// happen, who comes first, and currencies. The tests of internal/payments run one of each rule. The night runs all.
 package paycases
 
 const (
