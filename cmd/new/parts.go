@@ -97,7 +97,7 @@ var parts = []part{
 			"internal/postgres/queries_operator_disputes_test.go",
 			"internal/postgres/queries_ledger_disputes_test.go",
 			"internal/payments/others_in_any_order_test.go", "internal/payments/authorizations_in_any_order_test.go",
-			"internal/payments/lost_dispute_test.go",
+			"internal/payments/lost_dispute_test.go", "testkit/paycases/disputes.go", "testkit/paycases/any_order.go",
 			"internal/operator/disputes.go", "internal/operator/disputes_test.go", "db/queries/operator_disputes.sql",
 			"cmd/api/secrets_test.go",
 		},
@@ -143,7 +143,7 @@ var parts = []part{
 		needs: []string{"history"},
 		paths: []string{
 			"internal/operator/",
-			"internal/payments/owed_settled_test.go", "internal/payments/swallowed_errors_operator_test.go",
+			"internal/payments/owed_settled_test.go",
 			"internal/payments/decisions_operator_test.go",
 			"internal/payments/repair_manual.go", "internal/payments/repair_refund_orphan.go",
 			"internal/compare/orphan.go", "internal/compare/orphan_test.go", "internal/keyhistory/orphan.go",
@@ -223,7 +223,7 @@ var parts = []part{
 			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.
 			"docs/adr/", "docs/change-data-capture.md", "docs/checklist.md", "docs/glossary.md", "docs/guarantees.md", "docs/img/",
 			"docs/performance.json", "docs/performance.md", "docs/security.md", "docs/use-your-own-provider.md",
-			"internal/payments/crashmatrix/matrix_page_test.go", ".github/workflows/nightly.yml",
+			"testkit/crashmatrix/page.go", ".github/workflows/nightly.yml",
 			"deploy/prometheus/rules_test.yml",
 			"CONTRIBUTING.md", "SECURITY.md", ".devcontainer/",
 		},

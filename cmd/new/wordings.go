@@ -448,11 +448,10 @@ var wordings = map[string][]wording{
 				"paste the rest:",
 		},
 		{
-			"internal/payments/crashmatrix/matrix_test.go",
-			"//\n" +
-				"// and the table in docs/guarantees.md is written from the same lists.\n" +
-				"//\n",
-			"//\n",
+			"testkit/crashmatrix/doc.go",
+			" The tests of payments run each place once. The night runs all cells, and the table in docs/guarantees.md is\n" +
+				"// written from the same lists.\n",
+			" The tests of payments run each place once.\n",
 		},
 		{
 			"stripesim/README.md",

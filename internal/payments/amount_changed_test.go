@@ -59,7 +59,7 @@ func paidAnotherAmount(t *testing.T, card string) (o *elsewhere, intent string) 
 func TestCancelOfAnOrderWhoseIntentPaidAnotherAmount(t *testing.T) {
 	t.Parallel()
 	o, intent := paidAnotherAmount(t, "pm_card_chargeDeclined")
-	a := o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`)
+	a := o.API.Post("/v1/orders/"+o.Order+"/cancel", "c", `{}`)
 	require.Equal(t, http.StatusOK, a.Status, a)
 	require.Equal(t, "canceled", a.Get("status"))
 	o.oldWindows() // however old it is
@@ -84,14 +84,14 @@ func TestCancelOfAnOrderWhoseIntentPaidAnotherAmount(t *testing.T) {
 func TestCancelWhileAnIntentOfAnotherAmountWasPaid(t *testing.T) {
 	t.Parallel()
 	o, intent := paidAnotherAmount(t, "pm_card_authenticationRequired")
-	a := o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`)
+	a := o.API.Post("/v1/orders/"+o.Order+"/cancel", "c", `{}`)
 	require.Equal(t, http.StatusOK, a.Status, a)
 	completeOnce(o.World, o.API)
-	require.Equal(t, "canceled", o.API.Get("/v1/payments/"+o.payment).Get("status"))
+	require.Equal(t, "canceled", o.API.Get("/v1/payments/"+o.Payment).Get("status"))
 	o.oldWindows()
 	require.Equal(t, "amount_mismatch "+intent+" 900 usd", o.Discrepancies())
-	o.dashboard(900)
-	o.listen(o.mailbox.Take())
+	o.Dashboard(900)
+	o.Listen(o.Mailbox.Take())
 	o.Reconcile()
 	require.Empty(t, o.Discrepancies())
 	o.RequireClean()
@@ -104,10 +104,10 @@ func TestRefundOfAnotherAmountComesBack(t *testing.T) {
 	for name, then := range map[string]func(o *elsewhere){
 		"ToAnOpenOrder": func(*elsewhere) {},
 		"ToACanceledOrder": func(o *elsewhere) {
-			require.Equal(o.T, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`).Status)
+			require.Equal(o.T, http.StatusOK, o.API.Post("/v1/orders/"+o.Order+"/cancel", "c", `{}`).Status)
 		},
 		"ToAnOrderPaidAnew": func(o *elsewhere) {
-			require.Equal(o.T, http.StatusCreated, o.API.Pay("again", o.order, visa).Status)
+			require.Equal(o.T, http.StatusCreated, o.API.Pay("again", o.Order, visa).Status)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,11 +116,11 @@ func TestRefundOfAnotherAmountComesBack(t *testing.T) {
 			_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
 			require.NoError(t, err)
 			require.NoError(t, browserPays(o.Books, intent, visa))
-			back := o.dashboard(900)
-			o.listen(o.mailbox.Take())
+			back := o.Dashboard(900)
+			o.Listen(o.Mailbox.Take())
 			o.AgeWork(time.Minute)
 			completeOnce(o.World, o.API)
-			require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.payment).Get("status"))
+			require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.Payment).Get("status"))
 			then(o)
 			o.Reconcile()
 			o.Reconcile()
@@ -128,7 +128,7 @@ func TestRefundOfAnotherAmountComesBack(t *testing.T) {
 			o.RequireClean()
 
 			require.NoError(t, o.Sim.FailRefund(back, "lost_or_stolen_card"))
-			o.mailbox.Take()
+			o.Mailbox.Take()
 			o.oldWindows()
 			require.Contains(t, o.Discrepancies(), intent+" 900 usd")
 		})
@@ -140,13 +140,13 @@ func TestRefundOfAnotherAmountComesBack(t *testing.T) {
 func TestRefundWebhookWhileItsPaymentWaits(t *testing.T) {
 	t.Parallel()
 	o, _ := paidAnotherAmount(t, "pm_card_authenticationRequired")
-	o.mailbox.Take()
+	o.Mailbox.Take()
 	for _, part := range []int64{400, 500} {
-		o.dashboard(part)
-		o.deliverWebhooks() // all are done
+		o.Dashboard(part)
+		o.DeliverWebhooks() // all are done
 		completeOnce(o.World, o.API)
 	}
-	require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.payment).Get("status"))
+	require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.Payment).Get("status"))
 	o.Reconcile()
 	require.Empty(t, o.Discrepancies())
 }

@@ -1,261 +1,29 @@
 package payments_test
 
 import (
-	"fmt"
-	"net/http"
-	"sync"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
-	"example.com/payonce/testkit/world"
+	"example.com/payonce/testkit/paycases"
 )
-
-// authorization is a payment whose money is reserved, on two servers, while several try to end it.
-type authorization struct {
-	*testing.T
-	b              *world.Books
-	first, second  *world.Local
-	mailbox        *world.Mailbox
-	order, payment string
-	intent, id     string
-	mu             sync.Mutex
-	answers        map[string][]world.Answer // by request
-}
-
-// An ender tries to end an authorization. name is also its key, if it is a request of ours.
-type ender struct {
-	name string
-	op   string // the call to Stripe of a request of ours
-	does func(a *authorization, api *world.Local) world.Answer
-	// elsewhere is without a request of ours, and fails if it comes too late.
-	elsewhere func(a *authorization)
-}
-
-var (
-	capturesAll = ender{name: "capture", op: "intent.capture", does: func(a *authorization, api *world.Local) world.Answer {
-		return api.Capture("capture-"+a.id, a.payment, 1000)
-	}}
-	capturesLess = ender{name: "another capture", op: "intent.capture",
-		does: func(a *authorization, api *world.Local) world.Answer {
-			return api.Capture("another-"+a.id, a.payment, 300)
-		}}
-	cancelsPayment = ender{name: "cancel of the payment", op: "intent.cancel",
-		does: func(a *authorization, api *world.Local) world.Answer {
-			return api.CancelPayment("release-"+a.id, a.payment)
-		}}
-	cancelsOrder = ender{name: "cancel of the order", op: "intent.cancel",
-		does: func(a *authorization, api *world.Local) world.Answer {
-			return api.Post("/v1/orders/"+a.order+"/cancel", "order-"+a.id, `{}`)
-		}}
-	enders = []ender{
-		capturesAll, capturesLess, cancelsPayment, cancelsOrder,
-		{name: "capture in the dashboard", elsewhere: func(a *authorization) { _ = a.b.Sim.CaptureInDashboard(a.intent, 400) }},
-		{name: "cancel in the dashboard", elsewhere: func(a *authorization) { _ = a.b.Sim.CancelInDashboard(a.intent, "") }},
-		{name: "lapse", elsewhere: func(a *authorization) { _ = a.b.Sim.LapseAuthorization(a.intent, "") }},
-		// The last, because the simulator's time goes on for all.
-		{name: "expiry", elsewhere: func(a *authorization) { a.b.Sim.Advance(8 * 24 * time.Hour) }},
-	}
-)
-
-// twoServers are the servers of a world in which authorizations are ended.
-func twoServers(t *testing.T, regime stripesim.ReleaseRegime) *authorization {
-	t.Helper()
-	w := world.New(t)
-	require.NoError(t, w.Sim.SetReleaseRegime(regime))
-	mailbox := w.Mailbox()
-	b := world.BooksWith(w, world.LongTimeouts("first"))
-	return &authorization{b: b, first: b.API, second: w.Local(world.LongTimeouts("second")), mailbox: mailbox}
-}
-
-func (a *authorization) begun(t *testing.T) *authorization {
-	t.Helper()
-	order := a.first.Order()
-	p := a.first.Authorize("pays-"+order, order, visa)
-	require.Equal(t, "authorized", p.Get("status"), p)
-	return &authorization{T: t, b: a.b, first: a.first, second: a.second, mailbox: a.mailbox, order: order, payment: p.ID(),
-		id: order, intent: p.Get("stripe", "payment_intent").(string), answers: map[string][]world.Answer{}}
-}
-
-// does has an ender try once.
-func (a *authorization) does(e ender, api *world.Local) {
-	if e.elsewhere != nil {
-		e.elsewhere(a)
-		return
-	}
-	answer := e.does(a, api)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.answers[e.name] = append(a.answers[e.name], answer)
-}
-
-// settle has everything that can still happen happen, and each request sent again.
-func (a *authorization) settle(tried ...ender) {
-	a.Helper()
-	for range 4 {
-		for _, h := range a.mailbox.Take() {
-			require.Equal(a.T, http.StatusOK, a.first.Receive(h).Status)
-		}
-		a.second.Process()
-		a.b.ExpireLeases()
-		a.second.Complete()
-		a.b.Reconcile()
-	}
-	for range 2 {
-		for _, e := range tried {
-			if e.does != nil {
-				a.does(e, a.second)
-			}
-		}
-	}
-}
-
-// requireOneEnd fails the test unless the authorization has ended once, here and at Stripe, as every answer says.
-func (a *authorization) requireOneEnd() {
-	a.Helper()
-	i, err := a.b.DashboardAtStripe().PaymentIntents.Get(a.intent, nil)
-	require.NoError(a.T, err)
-	detail := fmt.Sprint(a.answers)
-	state := a.b.Text(`SELECT concat_ws(' ', p.status, p.captured_minor, CASE WHEN p.capturing_key IS NOT NULL THEN 'held' END)
-		FROM payments p WHERE p.id = $1`, a.payment)
-	switch i.Status {
-	case "succeeded":
-		require.Equal(a.T, fmt.Sprint("succeeded ", i.AmountReceived), state, detail)
-		require.Equal(a.T, fmt.Sprint("paid ", i.AmountReceived), a.b.Text(
-			`SELECT concat_ws(' ', status, captured_minor) FROM orders WHERE id = $1`, a.order), detail)
-	case "canceled":
-		require.Equal(a.T, "canceled", state, detail)
-		require.Contains(a.T, []string{"open", "canceled"}, a.b.Text(`SELECT status FROM orders WHERE id = $1`, a.order), detail)
-	default:
-		require.FailNow(a.T, "it has not ended", "%s, %s: %s", i.Status, state, detail)
-	}
-	require.Equal(a.T, 1, a.b.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1
-		AND type IN ('payment.succeeded', 'payment.canceled')`, a.payment), detail)
-	require.Equal(a.T, i.Status == "succeeded", a.b.Sim.ChargeCount(a.order) == 1, detail)
-	require.Zero(a.T, a.b.Count(`SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL`), detail)
-	for name, answers := range a.answers {
-		var finals []world.Answer
-		for _, answer := range answers {
-			if !answer.Final() {
-				continue
-			}
-			finals = append(finals, answer)
-			ok := map[string]bool{
-				"capture": i.Status == "succeeded" && i.AmountReceived == 1000, "cancel of the payment": i.Status == "canceled",
-				"another capture": i.Status == "succeeded" && i.AmountReceived == 300, "cancel of the order": i.Status == "canceled",
-			}[name]
-			if answer.Status == http.StatusOK {
-				require.True(a.T, ok, "%s: %s", name, detail)
-			}
-		}
-		require.NotEmpty(a.T, finals, "%s: %s", name, detail)
-		require.Empty(a.T, world.Disagreements(finals), name)
-	}
-	require.Empty(a.T, a.b.Discrepancies(), detail)
-}
 
 // TestAuthorizationEndsOnce: while one of two servers waits for Stripe to capture or to cancel, before or after Stripe has
-// done so, something else ends the authorization.
+// done so, something else ends the authorization. By night each slow request meets each rival.
 func TestAuthorizationEndsOnce(t *testing.T) {
 	t.Parallel()
-	for _, regime := range []stripesim.ReleaseRegime{stripesim.RegimeRefunds, stripesim.RegimeBasil} {
-		for _, slow := range []ender{capturesAll, cancelsPayment, cancelsOrder} {
-			for point, name := range map[stripesim.Point]string{stripesim.BeforeEffect: "before", stripesim.AfterEffect: "after"} {
-				t.Run(fmt.Sprintf("%s/%s/%s", regime, slow.name, name), func(t *testing.T) {
-					t.Parallel()
-					servers := twoServers(t, regime)
-					for _, rival := range enders {
-						t.Run(rival.name, func(t *testing.T) {
-							a := servers.begun(t)
-							held := a.b.Sim.Hold(stripesim.Selector{Op: slow.op, OrderID: a.order}, point)
-							done := world.Async(func() bool { a.does(slow, a.first); return true })
-							world.WaitHeld(a.b.World, held)
-							a.does(rival, a.second)
-							held.Release()
-							<-done
-							a.settle(slow, rival)
-							a.requireOneEnd()
-						})
-					}
-					servers.b.RequireClean()
-				})
-			}
-		}
-	}
+	paycases.AuthorizationEndsOnce(t, stripesim.RegimeBasil, paycases.AllSlow()...)
 }
 
-// TestCapturesAndReleasesAtOnce: all of them at the same time, while Stripe loses some of its responses.
+// TestCapturesAndReleasesAtOnce: all of them at the same time, while Stripe loses some of its responses. The other seeds
+// run by night.
 func TestCapturesAndReleasesAtOnce(t *testing.T) {
 	t.Parallel()
-	for seed := range 8 {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			regime := stripesim.RegimeRefunds
-			if seed%2 == 1 {
-				regime = stripesim.RegimeBasil
-			}
-			a := twoServers(t, regime).begun(t)
-			lost := []string{stripesim.Drop, stripesim.Reset, stripesim.EffectStoredError, stripesim.StoredError}[seed/2]
-			for _, op := range []string{"intent.capture", "intent.cancel"} {
-				a.b.Sim.Inject(stripesim.Fault{Op: op, Kind: lost})
-			}
-			var all sync.WaitGroup
-			all.Go(func() { a.does(capturesAll, a.first) })
-			all.Go(func() { a.does(capturesAll, a.second) })
-			all.Go(func() { a.does(capturesLess, a.second) })
-			all.Go(func() { a.does(cancelsPayment, a.first) })
-			all.Go(func() { a.does(cancelsOrder, a.second) })
-			if seed%3 == 0 {
-				all.Go(func() { enders[4+seed%2].elsewhere(a) })
-			}
-			all.Go(func() {
-				for _, h := range a.mailbox.Take() {
-					a.first.Receive(h)
-				}
-				a.second.Process()
-			})
-			all.Wait()
-			tried := []ender{capturesAll, capturesLess, cancelsPayment, cancelsOrder}
-			a.settle(tried...)
-			a.settle(tried...) // who was refused while another was at work
-			a.requireOneEnd()
-			a.b.RequireClean()
-		})
-	}
+	paycases.CapturesAndReleasesAtOnce(t, 0)
 }
 
 // TestProcessingCaptureExcludesOthers: the capture was accepted, and takes time. What comes meanwhile is refused, here
 // and at Stripe.
 func TestProcessingCaptureExcludesOthers(t *testing.T) {
 	t.Parallel()
-	for _, regime := range []stripesim.ReleaseRegime{stripesim.RegimeRefunds, stripesim.RegimeBasil} {
-		t.Run(string(regime), func(t *testing.T) {
-			t.Parallel()
-			servers := twoServers(t, regime)
-			servers.b.Sim.SetCaptureProcessing(time.Hour)
-			a := servers.begun(t)
-			slow := capturesLess.does(a, a.first)
-			require.Equal(t, http.StatusAccepted, slow.Status, slow)
-			require.Equal(t, "authorized", slow.Get("status"))
-			for _, e := range []ender{capturesAll, cancelsPayment, cancelsOrder} {
-				answer := e.does(a, a.second)
-				require.Equal(t, "payment-in-progress", answer.Code(), "%s: %s", e.name, answer)
-				require.True(t, answer.Problem().Retryable)
-				require.NotEmpty(t, answer.Header.Get("Retry-After"))
-			}
-			require.Error(t, a.b.Sim.CancelInDashboard(a.intent, ""))
-			require.Error(t, a.b.Sim.CaptureInDashboard(a.intent, 0))
-			a.b.ExpireLeases()
-			a.second.Complete()
-			require.Equal(t, "authorized", a.b.Text(`SELECT status FROM payments WHERE id = $1`, a.payment))
-			a.b.Sim.Advance(time.Hour)
-			a.settle(capturesLess, capturesAll, cancelsPayment, cancelsOrder)
-			a.requireOneEnd()
-			require.Equal(t, "300", a.b.Text(`SELECT captured_minor FROM payments WHERE id = $1`, a.payment))
-			require.Len(t, a.b.Posts("capture"), 1, "it was sent once")
-			a.b.RequireClean()
-		})
-	}
+	paycases.ProcessingCaptureExcludesOthers(t, stripesim.RegimeBasil)
 }

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,14 +22,13 @@ func TestCommitInDoubt(t *testing.T) {
 			"After": (*pgproxy.Proxy).After} {
 			t.Run(phase+"/"+when, func(t *testing.T) {
 				t.Parallel()
-				w, api, proxy := world.Proxied(t, world.LocalOptions{})
+				// A request does not last as long as this lease, so one that waited for it would not be answered with 201.
+				w, api, proxy := world.Proxied(t, world.LongTimeouts("one"))
 				order := api.Order()
 				cut := arm(proxy, "name: "+phase+" ")
-				began := time.Now()
 				answer := api.Pay("k", order, "pm_card_visa")
 				require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
 				require.Equal(t, http.StatusCreated, answer.Status, answer)
-				require.Less(t, time.Since(began), world.Lease, "it waited for its own lease")
 				require.Equal(t, 1.0, api.Metric("payonce_commits_in_doubt_total"))
 				require.Len(t, w.Posts("payment_intents"), 1)
 				require.Len(t, w.Posts("confirm"), 1)

@@ -1,4 +1,4 @@
-package payments
+package payments_test
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
 )
 
 // TestRenderedEventsNeverChange: an event is stored without data only if it is rendered with the same bytes whatever
@@ -46,14 +47,14 @@ func TestRenderedEventsNeverChange(t *testing.T) {
 		for kind, want := range map[string]int{"payment.created": 1, "payment.succeeded": 4, "payment.failed": 0} {
 			rendered := 0
 			for _, before := range states {
-				if PaymentEvent(kind, before).Data != nil {
+				if payments.PaymentEvent(kind, before).Data != nil {
 					continue
 				}
 				rendered++
 				for _, after := range states {
 					if stays(before, after) {
-						require.JSONEq(t, string(outbox.Data(PaymentOf(before))),
-							string(outbox.Data(PaymentOf(paymentAsOf(kind, after)))))
+						require.JSONEq(t, string(outbox.Data(payments.PaymentOf(before))),
+							string(outbox.Data(payments.PaymentOf(payments.Rules.PaymentAsOf(kind, after)))))
 					}
 				}
 			}
@@ -81,14 +82,14 @@ func TestRenderedEventsNeverChange(t *testing.T) {
 		for kind, want := range map[string]int{"order.created": 1, "order.paid": 2, "order.canceled": 0} {
 			rendered := 0
 			for _, before := range states {
-				if OrderEvent(kind, before).Data != nil {
+				if payments.OrderEvent(kind, before).Data != nil {
 					continue
 				}
 				rendered++
 				for _, after := range states {
 					if stays(before, after) {
-						require.JSONEq(t, string(outbox.Data(orderOf(before))),
-							string(outbox.Data(orderOf(orderAsOf(kind, after)))))
+						require.JSONEq(t, string(outbox.Data(payments.Rules.OrderOf(before))),
+							string(outbox.Data(payments.Rules.OrderOf(payments.Rules.OrderAsOf(kind, after)))))
 					}
 				}
 			}
@@ -101,9 +102,9 @@ func TestRenderedEventsNeverChange(t *testing.T) {
 func TestOrderThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	whole := db.Order{ID: "ord_1", AmountMinor: 1000, Items: []byte("[]"), Metadata: []byte("{}")}
-	require.Zero(t, orderOf(whole).AmountPaid, "it has no payment")
+	require.Zero(t, payments.Rules.OrderOf(whole).AmountPaid, "it has no payment")
 	items, metadata := whole, whole
 	items.Items, metadata.Metadata = []byte("7"), []byte("7")
-	require.Panics(t, func() { orderOf(items) })
-	require.Panics(t, func() { orderOf(metadata) })
+	require.Panics(t, func() { payments.Rules.OrderOf(items) })
+	require.Panics(t, func() { payments.Rules.OrderOf(metadata) })
 }

@@ -160,7 +160,7 @@ func TestCreationPastKeyLifetime(t *testing.T) {
 		k := world.NewBackup(t, aDay, func(b *world.Books) {
 			pay(&order, visa)(b)
 			b.Sim.Advance(time.Hour)
-			others(b, payments.FindPagesMax*100+50)
+			others(b, payments.Rules.FindPagesMax*100+50)
 		})
 		// A request's time is for as many pages, also on a machine that is busy.
 		r := k.Restored(world.LocalOptions{StripeTimeout: 20 * time.Second, Lease: 2 * time.Minute})
@@ -169,7 +169,7 @@ func TestCreationPastKeyLifetime(t *testing.T) {
 		r.Sim.Inject(noSearch)
 		a := r.API.Pay("k", order, visa)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
-		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"),
+		require.Equal(t, payments.Rules.FindPagesMax, r.Count("SELECT pages FROM intent_searches"),
 			"one run takes no more of the list than that")
 		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%and "+
 			"there are more%'"))
@@ -184,7 +184,7 @@ func TestCreationPastKeyLifetime(t *testing.T) {
 		r.ExpireLeases()
 		r.API.Complete()
 		require.Equal(t, "succeeded", r.Text("SELECT status FROM payments WHERE order_id = $1", order))
-		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"),
+		require.Equal(t, payments.Rules.FindPagesMax, r.Count("SELECT pages FROM intent_searches"),
 			"the page that shows it is the last that was read")
 		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
 	})
@@ -429,12 +429,12 @@ func TestStoredErrorInABusyAccount(t *testing.T) {
 			t.Parallel()
 			b, today := world.LongAgo(t, time.Hour, world.LocalOptions{})
 			if before {
-				others(b, payments.FindPagesMax*100+50)
+				others(b, payments.Rules.FindPagesMax*100+50)
 			}
 			today()
 			order := b.API.Order()
 			if !before {
-				others(b, payments.FindPagesMax*100+50)
+				others(b, payments.Rules.FindPagesMax*100+50)
 			}
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.StoredError})
 			require.Equal(t, http.StatusAccepted, b.API.Pay("k", order, visa).Status)

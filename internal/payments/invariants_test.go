@@ -48,6 +48,8 @@ func TestInvariants(t *testing.T) {
 	for _, part := range invariantParts {
 		part.fill(b)
 	}
+	// On a slow machine it would be due for so long by now that it is stuck.
+	b.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour' WHERE key = 'waits'`)
 	b.RequireClean()
 
 	red := map[string]bool{} // no query may join the list without a case here
@@ -180,15 +182,9 @@ func TestInvariants(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, c.harm)
 			require.NoError(t, err)
-			checks, err := postgres.CheckInvariants(ctx, db.New(tx), b.DB.Box())
+			check, err := postgres.CheckInvariant(ctx, db.New(tx), b.DB.Box(), c.id)
 			require.NoError(t, err)
-			var offended []string
-			for _, check := range checks {
-				if len(check.Rows) > 0 {
-					offended = append(offended, check.ID)
-				}
-			}
-			require.Contains(t, offended, c.id)
+			require.NotEmpty(t, check.Rows)
 			red[c.id] = true
 		})
 	}

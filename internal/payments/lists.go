@@ -3,11 +3,11 @@ package payments
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/paging"
 )
 
 // Lists are newest first. Orders and payments are in the order of their ids, which begin with the time of their
@@ -27,122 +27,12 @@ type Filter struct {
 	CreatedBefore     time.Time // exclusive
 }
 
-// Most orders end as paid and most payments as succeeded. An index that has these would cost every payment a new entry in
-// each index of two tables, so the index has the others only (listed_status), and of what is open or processing that
-// which lasts (MarkLasting). The rest of a list goes along the primary key, a part at a time, and ends its page early
-// rather than read on.
-const (
-	scanRows = 1000     // in one statement, some milliseconds
-	scanMax  = 5 * 1000 // After so many a page with two objects ends: one to show, one to know that there are more.
-)
-
 // An order may have 110 KB, and who asks for a hundred of them need not want to read them. So they are read a few at a
 // time, until they are many bytes.
 const (
 	ordersAtOnce   = 21 // one statement for a page of the usual size
 	ordersBytesMax = 1 << 20
 )
-
-// span is a range of ids: from the first, to before the second. What has the status of the list is in the index if its id
-// is less than the third.
-type span struct{ from, before, indexed string }
-
-// last is greater than every id.
-var last = strings.Repeat("~", 8)
-
-func (f Filter) span(kind, after string) span {
-	s := span{before: last, indexed: last}
-	if !f.CreatedAfter.IsZero() {
-		s.from = kind + ids.Floor(wholeMilliseconds(f.CreatedAfter))
-	}
-	if !f.CreatedBefore.IsZero() {
-		s.before = kind + ids.Floor(wholeMilliseconds(f.CreatedBefore))
-	}
-	if after != "" {
-		s.before = min(s.before, after)
-	}
-	return s
-}
-
-// wholeMilliseconds rounds up: what was made at or after t was made at or after that, because no time has more digits.
-func wholeMilliseconds(t time.Time) time.Time {
-	if whole := t.Truncate(time.Millisecond); whole.Before(t) {
-		return whole.Add(time.Millisecond)
-	}
-	return t
-}
-
-// unindexed is the part of the span that no index has, if there is one.
-func (s span) unindexed() (span, bool) {
-	s.from = max(s.from, s.indexed)
-	return s, s.from < s.before
-}
-
-// part is what one statement returned.
-type part[R any] struct {
-	rows    []R
-	next    string // where the next statement continues; empty: there are no more
-	scanned int    // rows that were looked at
-}
-
-// list reads parts until the page is full: limit rows and one more, which shows that there are more.
-func list[R, O any](
-	limit int, s span, read func(span, int32) (part[R], error), full func([]R) bool, show func(R) O,
-) ([]O, bool, error) {
-	var rows []R
-	for scanned := 0; ; {
-		p, err := read(s, int32(limit+1-len(rows))) //nolint:gosec // at most 101
-		if err != nil {
-			return nil, false, err
-		}
-		rows, s.before = append(rows, p.rows...), p.next
-		scanned += p.scanned
-		if p.next == "" || len(rows) > limit {
-			return page(rows, limit, show)
-		}
-		if len(rows) > 1 && (scanned >= scanMax || full(rows)) {
-			return page(rows, len(rows)-1, show)
-		}
-	}
-}
-
-// indexed is a part that an index has: rows of which there are no more if there are fewer than n.
-func indexed[R any](rows []R, n int32, id func(R) string) part[R] {
-	p := part[R]{rows: rows}
-	if len(rows) == int(n) {
-		p.next = id(rows[len(rows)-1])
-	}
-	return p
-}
-
-// scannedPart is a part of a scan: the rows that match, and perhaps the last that was looked at. After it comes what the
-// index has.
-func scannedPart[R any](found []R, s span, id func(R) string, matches func(R) bool) part[R] {
-	p := part[R]{scanned: scanRows}
-	if len(found) == 0 && s.from < s.indexed {
-		p.next = s.indexed
-	}
-	for _, row := range found {
-		if matches(row) {
-			p.rows = append(p.rows, row)
-		}
-		p.next = id(row)
-	}
-	return p
-}
-
-// page drops the extra row that was read to find out whether there are more.
-func page[R, O any](rows []R, limit int, show func(R) O) ([]O, bool, error) {
-	more := len(rows) > limit
-	if more {
-		rows = rows[:limit]
-	}
-	list := make([]O, len(rows))
-	for i, row := range rows {
-		list[i] = show(row)
-	}
-	return list, more, nil
-}
 
 // ListOrders returns up to limit orders that come after the one named (empty: from the start), and whether there are
 // more. Of large ones it returns fewer. ErrNotFound: the tenant has no order of that id.
@@ -154,7 +44,7 @@ func (s *Service) ListOrders(ctx context.Context, tenantID string, f Filter, aft
 			return nil, false, err
 		}
 	}
-	read := func(in span, n int32) (part[db.Order], error) {
+	read := func(in paging.Span, n int32) (paging.Part[db.Order], error) {
 		p, err := s.ordersOf(ctx, tenantID, f, in, min(n, ordersAtOnce))
 		if err != nil {
 			return p, fmt.Errorf("list orders: %w", err)
@@ -168,47 +58,47 @@ func (s *Service) ListOrders(ctx context.Context, tenantID string, f Filter, aft
 		}
 		return bytes > ordersBytesMax
 	}
-	in := f.span(ids.Order, after)
+	in := paging.Between(ids.Order, after, f.CreatedAfter, f.CreatedBefore)
 	switch f.Status {
 	case string(db.OrderStatusOpen):
 		marked, err := s.markedUntil(ctx)
 		if err != nil {
 			return nil, false, fmt.Errorf("list orders: %w", err)
 		}
-		in.indexed = ids.Order + marked
+		in.Indexed = ids.Order + marked
 	case string(db.OrderStatusPaid):
-		in.indexed = ""
+		in.Indexed = ""
 	}
-	return list(limit, in, read, full, orderOf)
+	return paging.List(limit, in, read, full, orderOf)
 }
 
-func (s *Service) ordersOf(ctx context.Context, tenantID string, f Filter, in span, n int32) (part[db.Order], error) {
+func (s *Service) ordersOf(ctx context.Context, tenantID string, f Filter, in paging.Span, n int32) (paging.Part[db.Order], error) {
 	var (
 		rows []db.Order
 		err  error
 	)
-	young, scans := in.unindexed()
+	young, scans := in.Unindexed()
 	switch status := db.OrderStatus(f.Status); {
 	case f.CustomerReference != "":
 		rows, err = s.pool.OrderListOfReference(ctx, db.OrderListOfReferenceParams{
-			TenantID: tenantID, CustomerReference: f.CustomerReference, Status: f.Status, FromID: in.from,
-			Before: in.before, LimitRows: n,
+			TenantID: tenantID, CustomerReference: f.CustomerReference, Status: f.Status, FromID: in.From,
+			Before: in.Before, LimitRows: n,
 		})
 	case status == "":
 		rows, err = s.pool.OrderList(ctx, db.OrderListParams{
-			TenantID: tenantID, FromID: in.from, Before: in.before, LimitRows: n,
+			TenantID: tenantID, FromID: in.From, Before: in.Before, LimitRows: n,
 		})
 	case scans:
 		found, err := s.pool.OrderListScan(ctx, db.OrderListScanParams{
-			TenantID: tenantID, Status: status, ScanRows: scanRows, FromID: young.from, Before: young.before, LimitRows: n,
+			TenantID: tenantID, Status: status, ScanRows: paging.ScanRows, FromID: young.From, Before: young.Before, LimitRows: n,
 		})
-		return scannedPart(found, in, orderID, func(r db.Order) bool { return r.Status == status }), err
+		return paging.Scanned(found, in, orderID, func(r db.Order) bool { return r.Status == status }), err
 	default:
 		rows, err = s.pool.OrderListOfStatus(ctx, db.OrderListOfStatusParams{
-			TenantID: tenantID, Status: status, FromID: in.from, Before: in.before, LimitRows: n,
+			TenantID: tenantID, Status: status, FromID: in.From, Before: in.Before, LimitRows: n,
 		})
 	}
-	return indexed(rows, n, orderID), err
+	return paging.Indexed(rows, n, orderID), err
 }
 
 func orderID(row db.Order) string { return row.ID }
@@ -229,55 +119,55 @@ func (s *Service) ListPayments(ctx context.Context, tenantID string, f Filter, a
 			return nil, false, ErrNotFound // It is in another list.
 		}
 	}
-	read := func(in span, n int32) (part[db.Payment], error) {
+	read := func(in paging.Span, n int32) (paging.Part[db.Payment], error) {
 		p, err := s.paymentsOf(ctx, tenantID, f, in, n)
 		if err != nil {
 			return p, fmt.Errorf("list payments: %w", err)
 		}
 		return p, nil
 	}
-	in := f.span(ids.Payment, after)
+	in := paging.Between(ids.Payment, after, f.CreatedAfter, f.CreatedBefore)
 	switch f.Status {
 	case string(db.PaymentStatusProcessing):
 		marked, err := s.markedUntil(ctx)
 		if err != nil {
 			return nil, false, fmt.Errorf("list payments: %w", err)
 		}
-		in.indexed = ids.Payment + marked
+		in.Indexed = ids.Payment + marked
 	case string(db.PaymentStatusSucceeded):
-		in.indexed = ""
+		in.Indexed = ""
 	}
-	return list(limit, in, read, func([]db.Payment) bool { return false }, PaymentOf)
+	return paging.List(limit, in, read, func([]db.Payment) bool { return false }, PaymentOf)
 }
 
-func (s *Service) paymentsOf(ctx context.Context, tenantID string, f Filter, in span, n int32) (
-	part[db.Payment], error,
+func (s *Service) paymentsOf(ctx context.Context, tenantID string, f Filter, in paging.Span, n int32) (
+	paging.Part[db.Payment], error,
 ) {
 	var (
 		rows []db.Payment
 		err  error
 	)
-	young, scans := in.unindexed()
+	young, scans := in.Unindexed()
 	switch status := db.PaymentStatus(f.Status); {
 	case f.OrderID != "":
 		rows, err = s.pool.PaymentListOfOrder(ctx, db.PaymentListOfOrderParams{
-			TenantID: tenantID, OrderID: f.OrderID, Status: f.Status, FromID: in.from, Before: in.before, LimitRows: n,
+			TenantID: tenantID, OrderID: f.OrderID, Status: f.Status, FromID: in.From, Before: in.Before, LimitRows: n,
 		})
 	case status == "":
 		rows, err = s.pool.PaymentList(ctx, db.PaymentListParams{
-			TenantID: tenantID, FromID: in.from, Before: in.before, LimitRows: n,
+			TenantID: tenantID, FromID: in.From, Before: in.Before, LimitRows: n,
 		})
 	case scans:
 		found, err := s.pool.PaymentListScan(ctx, db.PaymentListScanParams{
-			TenantID: tenantID, Status: status, ScanRows: scanRows, FromID: young.from, Before: young.before, LimitRows: n,
+			TenantID: tenantID, Status: status, ScanRows: paging.ScanRows, FromID: young.From, Before: young.Before, LimitRows: n,
 		})
-		return scannedPart(found, in, paymentID, func(r db.Payment) bool { return r.Status == status }), err
+		return paging.Scanned(found, in, paymentID, func(r db.Payment) bool { return r.Status == status }), err
 	default:
 		rows, err = s.pool.PaymentListOfStatus(ctx, db.PaymentListOfStatusParams{
-			TenantID: tenantID, Status: status, FromID: in.from, Before: in.before, LimitRows: n,
+			TenantID: tenantID, Status: status, FromID: in.From, Before: in.Before, LimitRows: n,
 		})
 	}
-	return indexed(rows, n, paymentID), err
+	return paging.Indexed(rows, n, paymentID), err
 }
 
 // farFuture is later than every refund.
@@ -306,7 +196,7 @@ func (s *Service) ListRefunds(ctx context.Context, tenantID string, f Filter, af
 	if err != nil {
 		return nil, false, fmt.Errorf("list refunds: %w", err)
 	}
-	return page(rows, limit, refundOf)
+	return paging.Page(rows, limit, refundOf)
 }
 
 func (s *Service) refundsOf(

@@ -62,7 +62,7 @@ func TestSecondChargeLostInADispute(t *testing.T) {
 func TestIntentOfAnotherAmountLostInADispute(t *testing.T) {
 	t.Parallel()
 	o, intent := paidAnotherAmount(t, "pm_card_authenticationRequired")
-	o.mailbox.Take()
+	o.Mailbox.Take()
 	completeOnce(o.World, o.API)
 	o.Reconcile()
 	require.Equal(t, "amount_mismatch "+intent+" 900 usd", o.Discrepancies())
@@ -73,7 +73,7 @@ func TestIntentOfAnotherAmountLostInADispute(t *testing.T) {
 		o.Reconcile()
 	}
 	require.Empty(t, o.Discrepancies())
-	require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.payment).Get("status"))
+	require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.Payment).Get("status"))
 	require.Empty(t, o.Audit().Offends())
-	require.Equal(t, http.StatusCreated, o.API.Pay("again", o.order, visa).Status)
+	require.Equal(t, http.StatusCreated, o.API.Pay("again", o.Order, visa).Status)
 }

@@ -14,33 +14,13 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// relabel has the payment's intent name another order, as anybody with access to the Stripe account can.
-func (o *elsewhere) relabel(tenant, order string) {
-	o.T.Helper()
-	p := &stripego.PaymentIntentParams{}
-	p.AddMetadata("tenant_id", tenant)
-	p.AddMetadata("order_id", order)
-	_, err := o.Stripe.PaymentIntents.Update(o.Text(`SELECT intent_id FROM payments WHERE id = $1`, o.payment), p)
-	require.NoError(o.T, err)
-}
-
-// relabelCharge has its charge do so too.
-func (o *elsewhere) relabelCharge(tenant, order string) {
-	o.T.Helper()
-	p := &stripego.ChargeParams{}
-	p.AddMetadata("tenant_id", tenant)
-	p.AddMetadata("order_id", order)
-	_, err := o.Stripe.Charges.Update(o.Text(`SELECT charge_id FROM payments WHERE id = $1`, o.payment), p)
-	require.NoError(o.T, err)
-}
-
 // TestSearchFindsNoIntentOfAnotherOrder: Stripe stores an error for the creation of an order's intent, and what the search
 // finds instead is the intent of another order.
 func TestSearchFindsNoIntentOfAnotherOrder(t *testing.T) {
 	t.Parallel()
 	o := newElsewhere(t)
 	open := o.API.Order()
-	o.relabel(o.Tenant.ID, open)
+	o.Relabel(o.Tenant.ID, open)
 	o.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.StoredError})
 	require.Equal(t, http.StatusAccepted, o.API.Pay("open", open, visa).Status)
 	o.Exec("UPDATE stripe_calls SET request_ids = '{}'") // as if the first response had been lost
@@ -64,17 +44,17 @@ func TestOneChargePaysOneOrder(t *testing.T) {
 			tenant := whose(o)
 			other := o.API.As(tenant)
 			open := other.Order()
-			o.relabel(tenant.ID, open)
-			o.relabelCharge(tenant.ID, open)
+			o.Relabel(tenant.ID, open)
+			o.RelabelCharge(tenant.ID, open)
 			for range 2 {
 				o.Reconcile()
 			}
 			require.Equal(t, "open", other.Get("/v1/orders/"+open).Get("status"), "nobody has paid it")
 			require.Equal(t, 1, o.Count(`SELECT count(*) FROM payments`))
-			require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+			require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.Order).Get("status"))
 			require.Empty(t, o.Discrepancies(), "our rows have the money")
-			o.relabel(o.Tenant.ID, o.order)
-			o.relabelCharge(o.Tenant.ID, o.order)
+			o.Relabel(o.Tenant.ID, o.Order)
+			o.RelabelCharge(o.Tenant.ID, o.Order)
 			o.Reconcile()
 			o.RequireClean()
 		})
@@ -86,10 +66,10 @@ func TestOneChargePaysOneOrder(t *testing.T) {
 func TestOneChargePaysOneOrder_IntentYoungerThanItsPayment(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
-	o.order = o.API.Order()
+	o := elsewhereOn(w)
+	o.Order = o.API.Order()
 	o.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.RateLimited, Times: -1})
-	o.API.Pay("pays", o.order, "pm_card_authenticationRequired")
+	o.API.Pay("pays", o.Order, "pm_card_authenticationRequired")
 	o.Sim.ClearFaults()
 	o.Exec(`ALTER TABLE stripe_call_rows DISABLE TRIGGER USER`)
 	o.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '70 hours',
@@ -100,15 +80,15 @@ func TestOneChargePaysOneOrder_IntentYoungerThanItsPayment(t *testing.T) {
 		o.Exec(`UPDATE idempotency_keys SET next_attempt_at = '-infinity', parked_at = NULL WHERE finished_at IS NULL`)
 		completeOnce(o.World, o.API)
 	}
-	o.payment = o.Text(`SELECT id FROM payments WHERE intent_number = 2`)
+	o.Payment = o.Text(`SELECT id FROM payments WHERE intent_number = 2`)
 	second := o.API.Order()
-	o.relabel(o.Tenant.ID, second)
-	require.NoError(t, browserPays(o.Books, o.IntentOfOrder(o.order), visa))
-	o.mailbox.Take() // All webhooks are lost.
+	o.Relabel(o.Tenant.ID, second)
+	require.NoError(t, browserPays(o.Books, o.IntentOfOrder(o.Order), visa))
+	o.Mailbox.Take() // All webhooks are lost.
 	o.Reconcile()
 	completeOnce(o.World, o.API)
 	o.Reconcile()
-	require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+	require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.Order).Get("status"))
 	require.Equal(t, "open", o.API.Get("/v1/orders/"+second).Get("status"))
 	o.RequireClean()
 }
@@ -153,9 +133,9 @@ func TestRefundNamesAPaymentTooOldForItsIntent(t *testing.T) {
 	old := ids.Payment + ids.Floor(time.Now().Add(-72*time.Hour))
 	require.True(t, ids.Is(ids.Payment, old), old)
 	require.NoError(t, browserPays(o.Books, intent, visa))
-	o.dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", old)
-	o.listen(o.mailbox.Take())
-	require.Equal(t, "provider succeeded 400", o.rows())
+	o.Dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.Order, "payment_id", old)
+	o.Listen(o.Mailbox.Take())
+	require.Equal(t, "provider succeeded 400", o.Rows())
 	require.Greater(t, o.Text(`SELECT id FROM payments WHERE status = 'succeeded'`), old)
 	require.Zero(t, o.Count(`SELECT count(*) FROM payments WHERE id = $1`, old))
 	o.RequireClean()

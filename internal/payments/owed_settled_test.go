@@ -17,21 +17,21 @@ func TestWhatWasSettledOutsideIsNotOwedAgain(t *testing.T) {
 	o := late(t, visa)
 	o.refuse(1)
 	completeOnce(o.World, o.API)
-	require.Equal(t, "0 due", o.owed())
+	require.Equal(t, "0 due", o.Owed())
 	require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
-		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
+		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.Payment)
 		return err
 	}))
 	o.requireOwed(0, 0)
-	besides := o.dashboard(1000)
-	o.deliverWebhooks()
+	besides := o.Dashboard(1000)
+	o.DeliverWebhooks()
 	o.requireOwed(0, 0)
 	require.NoError(t, o.Sim.FailRefund(besides, "lost_or_stolen_card"))
-	o.deliverWebhooks()
-	require.Equal(t, "automatic failed 1000, provider failed 1000", o.rows())
+	o.DeliverWebhooks()
+	require.Equal(t, "automatic failed 1000, provider failed 1000", o.Rows())
 	o.requireOwed(0, 0)
 	o.again()
-	require.Equal(t, "automatic failed 1000, provider failed 1000", o.rows())
+	require.Equal(t, "automatic failed 1000, provider failed 1000", o.Rows())
 	o.RequireClean()
 }
 
@@ -41,21 +41,21 @@ func TestWhatWasSettledOutsideIsNotRefunded(t *testing.T) {
 	o := late(t, visa)
 	o.refuse(1)
 	completeOnce(o.World, o.API)
-	part := o.dashboard(400)
-	o.deliverWebhooks()
+	part := o.Dashboard(400)
+	o.DeliverWebhooks()
 	require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
-		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
+		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.Payment)
 		return err
 	}))
 	require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card")) // Of that, the operator has settled nothing.
-	o.deliverWebhooks()
+	o.DeliverWebhooks()
 	o.requireOwed(1, 400)
 
-	path := "/v1/payments/" + o.payment + "/refunds"
+	path := "/v1/payments/" + o.Payment + "/refunds"
 	require.Equal(t, "refund-exceeds-payment", o.API.Post(path, "all", `{"amount": 1000}`).Code())
 	byOperator := func(action string, amount *int64) error {
 		return o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
-			_, err := o.API.Payments.Repairs().RefundFor(t.Context(), q, o.Tenant.ID, o.payment, action, amount)
+			_, err := o.API.Payments.Repairs().RefundFor(t.Context(), q, o.Tenant.ID, o.Payment, action, amount)
 			return err
 		})
 	}
@@ -74,7 +74,7 @@ func TestWhatWasSettledOutsideIsNotRefunded(t *testing.T) {
 	require.Equal(t, "payment-not-refundable", o.API.Post(path, "more", `{}`).Code())
 	require.ErrorIs(t, byOperator("a2", nil), payments.ErrPaymentNotRefundable)
 	o.requireOwed(0, 0)
-	o.deliverWebhooks()
+	o.DeliverWebhooks()
 	o.RequireClean()
 }
 
@@ -85,21 +85,21 @@ func TestSettledAndRefundedByOthersIsNotOwed(t *testing.T) {
 	o := late(t, visa)
 	o.refuse(1)
 	completeOnce(o.World, o.API)
-	part := o.dashboard(400)
-	o.deliverWebhooks()
+	part := o.Dashboard(400)
+	o.DeliverWebhooks()
 	require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
-		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
+		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.Payment)
 		return err
 	}))
 	require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card"))
-	o.deliverWebhooks()
+	o.DeliverWebhooks()
 	o.again()
-	besides := o.dashboard(600)
-	o.deliverWebhooks()
+	besides := o.Dashboard(600)
+	o.DeliverWebhooks()
 	require.NoError(t, o.Sim.FailRefund(
 		o.Text(`SELECT stripe_refund_id FROM refunds WHERE origin = 'automatic' AND status = 'succeeded'`),
 		"lost_or_stolen_card"))
-	o.deliverWebhooks()
+	o.DeliverWebhooks()
 	o.requireOwed(0, 0)
 	o.again()
 	require.Equal(t, 600, o.Count(`SELECT amount_refunded_minor FROM payments`))
@@ -107,11 +107,11 @@ func TestSettledAndRefundedByOthersIsNotOwed(t *testing.T) {
 	_, err := o.DB.Raw().Exec(t.Context(), `UPDATE refunds_owed SET settled_minor = 400`)
 	require.ErrorContains(t, err, "stays settled")
 	require.NoError(t, o.Sim.FailRefund(besides, "lost_or_stolen_card"))
-	o.deliverWebhooks()
+	o.DeliverWebhooks()
 	o.requireOwed(1, 400)
 	o.again()
 	require.Equal(t, 400, o.Count(`SELECT amount_refunded_minor FROM payments`), "600 were settled")
 	o.requireOwed(0, 0)
-	o.deliverWebhooks()
+	o.DeliverWebhooks()
 	o.RequireClean()
 }

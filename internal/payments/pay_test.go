@@ -652,9 +652,7 @@ func TestClientHangsUp(t *testing.T) {
 	require.Never(t, func() bool { return len(moving.Waiting()) == 0 }, 300*time.Millisecond, 5*time.Millisecond,
 		goesOn) // by then the server has heard of it
 	moving.Release()
-	world.Eventually(t, world.Lease/2, goesOn, func() bool {
-		return b.w.RecoveryPoint("k") == "finished"
-	})
+	b.w.Until(goesOn, func() bool { return b.w.RecoveryPoint("k") == "finished" }) // There is no completer.
 	require.True(t, b.succeeded("k", order).Replayed())
 	require.Len(t, b.w.Posts("confirm"), 1)
 	b.w.RequireChargedOnce(order)

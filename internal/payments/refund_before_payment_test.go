@@ -11,32 +11,6 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// unpaid is a world in which an order is open here, with a payment that can still be made in the customer's browser.
-func unpaid(t *testing.T, card string) (o *elsewhere, intent string) {
-	t.Helper()
-	w := world.New(t)
-	o = &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
-	o.order = o.API.Order()
-	a := o.API.Pay("pays", o.order, card)
-	o.payment = o.Text(`SELECT id FROM payments`)
-	require.Contains(t, []int{http.StatusAccepted, http.StatusPaymentRequired}, a.Status, a)
-	o.mailbox.Take()
-	return o, o.IntentOfOrder(o.order)
-}
-
-// listen delivers webhooks, and those that wait once more.
-func (o *elsewhere) listen(hooks []world.Webhook) {
-	o.T.Helper()
-	for _, hook := range hooks {
-		require.Equal(o.T, http.StatusOK, o.API.Receive(hook).Status)
-		o.API.Process()
-	}
-	completeOnce(o.World, o.API)
-	o.Exec(`UPDATE inbox_events SET leased_until = '-infinity' WHERE status = 'pending'`)
-	o.API.Process()
-	require.Zero(o.T, o.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`))
-}
-
 // TestRefundIsKnownBeforeItsPayment: somebody refunds, in Stripe's dashboard, money of which we do not know yet that it
 // was paid. Its webhook is not done before the refund is in our rows: no window of the reconciler may read it for
 // hours.
@@ -60,10 +34,10 @@ func TestRefundIsKnownBeforeItsPayment(t *testing.T) {
 				t.Parallel()
 				o, intent := unpaid(t, card)
 				require.NoError(t, browserPays(o.Books, intent, visa))
-				o.dashboard(400)
-				o.listen(arrange(o.mailbox.Take()))
-				require.Equal(t, "provider succeeded 400", o.rows())
-				shown := o.API.Get("/v1/orders/" + o.order)
+				o.Dashboard(400)
+				o.Listen(arrange(o.Mailbox.Take()))
+				require.Equal(t, "provider succeeded 400", o.Rows())
+				shown := o.API.Get("/v1/orders/" + o.Order)
 				require.Equal(t, []any{"partially_refunded", 1000.0, 400.0},
 					[]any{shown.Get("status"), shown.Get("amount_paid"), shown.Get("amount_refunded")})
 				o.RequireClean()
@@ -75,9 +49,9 @@ func TestRefundIsKnownBeforeItsPayment(t *testing.T) {
 		t.Parallel()
 		o, intent := unpaid(t, "pm_card_chargeDeclined")
 		require.NoError(t, browserPays(o.Books, intent, visa))
-		o.dashboard(400)
+		o.Dashboard(400)
 		o.oldWindows() // The refund has been read with others by now, and nobody reads it again for hours.
-		require.Equal(t, "provider succeeded 400", o.rows())
+		require.Equal(t, "provider succeeded 400", o.Rows())
 		o.RequireClean()
 	})
 }
@@ -101,22 +75,22 @@ func (o *elsewhere) oldWindows() {
 func TestRefundInFullThatComesBack(t *testing.T) {
 	t.Parallel()
 	for way, learn := range map[string]func(o *elsewhere){
-		"ByWebhook":         func(o *elsewhere) { o.listen(o.mailbox.Take()) },
+		"ByWebhook":         func(o *elsewhere) { o.Listen(o.Mailbox.Take()) },
 		"ByTheOldestWindow": (*elsewhere).oldWindows,
 	} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			o, intent := unpaid(t, "pm_card_chargeDeclined")
 			require.NoError(t, browserPays(o.Books, intent, visa))
-			back := o.dashboard(1000)
-			o.listen(o.mailbox.Take())
+			back := o.Dashboard(1000)
+			o.Listen(o.Mailbox.Take())
 			o.Reconcile()
-			require.Equal(t, "open", o.API.Get("/v1/orders/"+o.order).Get("status"))
+			require.Equal(t, "open", o.API.Get("/v1/orders/"+o.Order).Get("status"))
 			require.Empty(t, o.Discrepancies())
 
 			require.NoError(t, o.Sim.FailRefund(back, "lost_or_stolen_card"))
 			learn(o)
-			require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+			require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.Order).Get("status"))
 			o.RequireClean()
 		})
 	}
@@ -126,16 +100,16 @@ func TestRefundInFullThatComesBack(t *testing.T) {
 func TestCanceledOrderOfWhichAPartWasGivenBack(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
-	o.order = o.API.Order()
-	require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "cancel", `{}`).Status)
+	o := elsewhereOn(w)
+	o.Order = o.API.Order()
+	require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.Order+"/cancel", "cancel", `{}`).Status)
 	_, err := o.Stripe.Refunds.New(&stripego.RefundParams{
-		PaymentIntent: &o.OrphanIntent(o.order).ID, Amount: stripego.Int64(400),
+		PaymentIntent: &o.OrphanIntent(o.Order).ID, Amount: stripego.Int64(400),
 	})
 	require.NoError(t, err)
 	o.Reconcile()
 	completeOnce(o.World, o.API)
-	require.Equal(t, "automatic succeeded 600, provider succeeded 400", o.rows())
+	require.Equal(t, "automatic succeeded 600, provider succeeded 400", o.Rows())
 	o.Reconcile()
 	require.Empty(t, o.Discrepancies())
 	o.RequireClean()
@@ -146,7 +120,7 @@ func TestCanceledOrderOfWhichAPartWasGivenBack(t *testing.T) {
 func TestRefundNamesAPaymentThatExists(t *testing.T) {
 	t.Parallel()
 	for name, named := range map[string]func(o *elsewhere) string{
-		"ThatFailed":     func(o *elsewhere) string { return o.payment },
+		"ThatFailed":     func(o *elsewhere) string { return o.Payment },
 		"OfAnotherOrder": func(o *elsewhere) string { _, id := paid(o.API); return id },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,10 +128,10 @@ func TestRefundNamesAPaymentThatExists(t *testing.T) {
 			o, intent := unpaid(t, "pm_card_chargeDeclined")
 			other := named(o)
 			require.NoError(t, browserPays(o.Books, intent, visa))
-			o.dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", other)
-			o.listen(o.mailbox.Take())
-			require.Equal(t, "provider succeeded 400", o.rows())
-			require.Equal(t, "partially_refunded", o.API.Get("/v1/orders/"+o.order).Get("status"))
+			o.Dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.Order, "payment_id", other)
+			o.Listen(o.Mailbox.Take())
+			require.Equal(t, "provider succeeded 400", o.Rows())
+			require.Equal(t, "partially_refunded", o.API.Get("/v1/orders/"+o.Order).Get("status"))
 			o.RequireClean()
 		})
 	}
@@ -168,10 +142,10 @@ func TestRefundNamesAPaymentThatExists(t *testing.T) {
 func TestRestOfACanceledOrderIsGivenBackMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
-	o.order = o.API.Order()
-	require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "cancel", `{}`).Status)
-	intent := o.OrphanIntent(o.order).ID
+	o := elsewhereOn(w)
+	o.Order = o.API.Order()
+	require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.Order+"/cancel", "cancel", `{}`).Status)
+	intent := o.OrphanIntent(o.Order).ID
 	refund := func(amount int64) {
 		_, err := o.Stripe.Refunds.New(&stripego.RefundParams{
 			PaymentIntent: &intent, Amount: stripego.Int64(amount),
@@ -185,7 +159,7 @@ func TestRestOfACanceledOrderIsGivenBackMeanwhile(t *testing.T) {
 	adopted, err := o.API.Payments.Repairs().AdoptPayment(t.Context(), read)
 	require.NoError(t, err)
 	require.NotEmpty(t, adopted)
-	require.Equal(t, "provider succeeded 400, provider succeeded 600", o.rows())
+	require.Equal(t, "provider succeeded 400, provider succeeded 600", o.Rows())
 	o.Reconcile()
 	require.Empty(t, o.Discrepancies())
 	o.RequireClean()
@@ -198,30 +172,30 @@ func TestRefundInFullThatComesBackLater(t *testing.T) {
 		t.Helper()
 		o, intent := unpaid(t, "pm_card_chargeDeclined")
 		require.NoError(t, browserPays(o.Books, intent, visa))
-		return o, o.dashboard(1000)
+		return o, o.Dashboard(1000)
 	}
 	// comesBack has the bank send the refund back weeks later, without a webhook.
 	comesBack := func(o *elsewhere, back string) {
 		o.T.Helper()
-		o.listen(o.mailbox.Take())
+		o.Listen(o.Mailbox.Take())
 		o.Reconcile()
 		require.Empty(o.T, o.Discrepancies())
 		o.RequireClean()
 		require.NoError(o.T, o.Sim.FailRefund(back, "lost_or_stolen_card"))
-		o.mailbox.Take()
+		o.Mailbox.Take()
 		o.oldWindows()
 	}
 
 	t.Run("AfterTheOrderWasCanceled", func(t *testing.T) {
 		t.Parallel()
 		o, back := begin(t)
-		require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`).Status)
+		require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.Order+"/cancel", "c", `{}`).Status)
 		comesBack(o, back)
-		require.Equal(t, "automatic pending 1000", o.rows(), "the order is canceled, so it goes back")
+		require.Equal(t, "automatic pending 1000", o.Rows(), "the order is canceled, so it goes back")
 		require.Zero(t, o.Count(`SELECT count(*) FROM payments WHERE confirmable`), "its payment is watched from now on")
 		completeOnce(o.World, o.API)
 		o.Reconcile()
-		require.Equal(t, "automatic succeeded 1000", o.rows())
+		require.Equal(t, "automatic succeeded 1000", o.Rows())
 		o.RequireClean()
 	})
 
@@ -229,8 +203,8 @@ func TestRefundInFullThatComesBackLater(t *testing.T) {
 	t.Run("AfterItWasPaidAnew", func(t *testing.T) {
 		t.Parallel()
 		o, back := begin(t)
-		require.Equal(t, http.StatusPaymentRequired, o.API.Pay("again", o.order, visa).Status)
-		require.Equal(t, http.StatusCreated, o.API.Pay("third", o.order, visa).Status)
+		require.Equal(t, http.StatusPaymentRequired, o.API.Pay("again", o.Order, visa).Status)
+		require.Equal(t, http.StatusCreated, o.API.Pay("third", o.Order, visa).Status)
 		comesBack(o, back)
 		require.Contains(t, o.Discrepancies(), "unmatched_at_stripe", "the customer has paid twice: an operator is told")
 	})
@@ -241,28 +215,28 @@ func TestRefundInFullThatComesBackLater(t *testing.T) {
 func TestRefundInFullThatComesBack_PaidWhileWeConfirmed(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
-	o.order = o.API.Order()
+	o := elsewhereOn(w)
+	o.Order = o.API.Order()
 	var back string
 	process := o.Local(world.LocalOptions{Boundary: func(_, point string) {
 		if point != payments.IntentRecorded {
 			return
 		}
-		_, err := o.Stripe.PaymentIntents.Confirm(o.IntentOfOrder(o.order), &stripego.PaymentIntentConfirmParams{
+		_, err := o.Stripe.PaymentIntents.Confirm(o.IntentOfOrder(o.Order), &stripego.PaymentIntentConfirmParams{
 			PaymentMethod: stripego.String(visa), ReturnURL: stripego.String("https://example.com"),
 		})
 		require.NoError(t, err)
-		o.payment = o.Text(`SELECT id FROM payments`)
-		back = o.dashboard(1000)
+		o.Payment = o.Text(`SELECT id FROM payments`)
+		back = o.Dashboard(1000)
 	}})
-	a := process.Pay("pays", o.order, visa)
+	a := process.Pay("pays", o.Order, visa)
 	require.Equal(t, http.StatusPaymentRequired, a.Status, a)
 	o.Reconcile()
 	require.Empty(t, o.Discrepancies())
 
 	require.NoError(t, o.Sim.FailRefund(back, "lost_or_stolen_card"))
-	o.mailbox.Take()
+	o.Mailbox.Take()
 	o.oldWindows()
-	require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+	require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.Order).Get("status"))
 	o.RequireClean()
 }

@@ -21,32 +21,11 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// late is a world with a payment that succeeded after its order was canceled, so that the service has to give its money
-// back by itself.
-func late(t *testing.T, card string) *elsewhere {
-	t.Helper()
-	w := world.New(t)
-	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
-	o.order = o.API.Order()
-	require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "cancel", `{}`).Status)
-	intent := o.OrphanIntent(o.order, func(p *stripego.PaymentIntentParams) { p.PaymentMethod = &card })
-	o.Reconcile()
-	o.payment = o.Text(`SELECT id FROM payments WHERE intent_id = $1`, intent.ID)
-	require.Equal(t, "automatic pending 1000", o.rows())
-	return o
-}
-
 // refuse has Stripe refuse the next refunds for good.
 func (o *elsewhere) refuse(times int) {
 	o.Sim.Inject(stripesim.Fault{
 		Op: "refund.create", Kind: stripesim.Refuse, Status: http.StatusBadRequest, Code: "refund_unsupported", Times: times,
 	})
-}
-
-// owed is what is owed: "attempts parked|due|ended how".
-func (o *elsewhere) owed() string {
-	return o.Text(`SELECT concat_ws(' ', attempts, CASE WHEN ended_at IS NOT NULL THEN ended_how::text
-		WHEN parked_at IS NOT NULL THEN 'parked' ELSE 'due' END) FROM refunds_owed`)
 }
 
 func (o *elsewhere) requireOwed(count, minor int) {
@@ -72,14 +51,14 @@ func TestRefundsOwedAreNumberedPastThoseThatStripeHas(t *testing.T) {
 	o.refuse(1)
 	completeOnce(o.World, o.API)
 	third := ids.Keyed(ids.Refund, o.Tenant.ID, o.Text(`SELECT idempotency_key FROM refunds`)+":3")
-	sent := o.dashboard(1000, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", o.payment, "refund_id", third)
-	o.deliverWebhooks()
-	require.Equal(t, "0 refunded", o.owed())
+	sent := o.Dashboard(1000, "tenant_id", o.Tenant.ID, "order_id", o.Order, "payment_id", o.Payment, "refund_id", third)
+	o.DeliverWebhooks()
+	require.Equal(t, "0 refunded", o.Owed())
 	require.NoError(t, o.Sim.FailRefund(sent, "lost_or_stolen_card"))
-	o.deliverWebhooks()
+	o.DeliverWebhooks()
 	o.again()
 	require.Equal(t, "refunded", o.Text(`SELECT ended_how FROM refunds_owed`))
-	require.Equal(t, "automatic failed 1000, automatic failed 1000, automatic succeeded 1000", o.rows())
+	require.Equal(t, "automatic failed 1000, automatic failed 1000, automatic succeeded 1000", o.Rows())
 }
 
 // TestRefundsOwed: money that came too late goes back, or somebody is told.
@@ -91,27 +70,27 @@ func TestRefundsOwed(t *testing.T) {
 		o := late(t, visa)
 		o.refuse(2)
 		completeOnce(o.World, o.API)
-		require.Equal(t, "automatic failed 1000", o.rows())
-		require.Equal(t, "0 due", o.owed())
+		require.Equal(t, "automatic failed 1000", o.Rows())
+		require.Equal(t, "0 due", o.Owed())
 		require.Equal(t, "refund_unsupported", o.Text(`SELECT last_error FROM refunds_owed`))
 		o.requireOwed(1, 1000)
 		require.Empty(t, o.Audit().Offends(), "it is tried again by itself")
 		require.Equal(t, 10, o.Count(`SELECT extract(epoch FROM next_attempt_at - since)::integer FROM refunds_owed`))
 		o.again()
-		require.Equal(t, "1 due", o.owed())
+		require.Equal(t, "1 due", o.Owed())
 		require.InDelta(t, 60, o.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer
 			FROM refunds_owed`), 10, "the pauses grow")
 		o.again()
-		require.Equal(t, "automatic failed 1000, automatic failed 1000, automatic succeeded 1000", o.rows())
-		require.Equal(t, "2 refunded", o.owed())
+		require.Equal(t, "automatic failed 1000, automatic failed 1000, automatic succeeded 1000", o.Rows())
+		require.Equal(t, "2 refunded", o.Owed())
 		o.requireOwed(0, 0)
 		var keys []string
 		for _, post := range o.Posts("refunds") {
-			keys = append(keys, strings.TrimPrefix(post.Key, o.Tenant.ID+":"+o.order))
+			keys = append(keys, strings.TrimPrefix(post.Key, o.Tenant.ID+":"+o.Order))
 		}
 		require.Equal(t, []string{":refund", ":refund:2", ":refund:3"}, keys)
 		require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
-		o.deliverWebhooks()
+		o.DeliverWebhooks()
 		o.RequireClean()
 	})
 
@@ -121,10 +100,10 @@ func TestRefundsOwed(t *testing.T) {
 		o.refuse(-1)
 		completeOnce(o.World, o.API)
 		for n := range 5 {
-			require.Equal(t, fmt.Sprintf("%d due", n), o.owed())
+			require.Equal(t, fmt.Sprintf("%d due", n), o.Owed())
 			o.again()
 		}
-		require.Equal(t, "5 parked", o.owed())
+		require.Equal(t, "5 parked", o.Owed())
 		o.requireOwed(1, 1000)
 		require.Equal(t, map[string]int{"I5b": 1}, o.Audit().Offends())
 		o.again()
@@ -134,20 +113,20 @@ func TestRefundsOwed(t *testing.T) {
 	t.Run("AreOwedWhenTheBankSendsThemBackLater", func(t *testing.T) {
 		t.Parallel()
 		for name, learn := range map[string]func(o *elsewhere){
-			"ByWebhook": (*elsewhere).deliverWebhooks, "ByReconciler": func(o *elsewhere) { o.Reconcile() },
+			"ByWebhook": (*elsewhere).DeliverWebhooks, "ByReconciler": func(o *elsewhere) { o.Reconcile() },
 		} {
 			o := late(t, visa)
 			completeOnce(o.World, o.API)
-			require.Equal(t, "automatic succeeded 1000", o.rows(), name)
+			require.Equal(t, "automatic succeeded 1000", o.Rows(), name)
 			o.requireOwed(0, 0)
 			require.NoError(t, o.Sim.FailRefund(o.Text(`SELECT stripe_refund_id FROM refunds`), "lost_or_stolen_card"))
 			learn(o)
-			require.Equal(t, "automatic failed 1000", o.rows(), name)
+			require.Equal(t, "automatic failed 1000", o.Rows(), name)
 			o.requireOwed(1, 1000)
 			o.again()
-			require.Equal(t, "automatic failed 1000, automatic succeeded 1000", o.rows(), name)
+			require.Equal(t, "automatic failed 1000, automatic succeeded 1000", o.Rows(), name)
 			o.requireOwed(0, 0)
-			o.deliverWebhooks()
+			o.DeliverWebhooks()
 			o.RequireClean()
 		}
 	})
@@ -161,19 +140,19 @@ func TestRefundsOwed(t *testing.T) {
 			t.Helper()
 			require.NoError(t, o.Sim.FailRefund(o.Text(`SELECT stripe_refund_id FROM refunds WHERE status = 'succeeded'`),
 				"expired_or_canceled_card"))
-			o.deliverWebhooks()
+			o.DeliverWebhooks()
 			o.requireOwed(1, 1000)
 		}
 		for n, pause := range []int{10, 60, 600, 3600, 21600} {
 			returned()
-			require.Equal(t, fmt.Sprintf("%d due", n), o.owed())
+			require.Equal(t, fmt.Sprintf("%d due", n), o.Owed())
 			require.InDelta(t, pause, o.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer
 				FROM refunds_owed`), 10, "the pauses grow although each attempt succeeded")
 			o.again()
-			require.Equal(t, fmt.Sprintf("%d refunded", n+1), o.owed())
+			require.Equal(t, fmt.Sprintf("%d refunded", n+1), o.Owed())
 		}
 		returned()
-		require.Equal(t, "5 parked", o.owed())
+		require.Equal(t, "5 parked", o.Owed())
 		require.Equal(t, map[string]int{"I5b": 1}, o.Audit().Offends())
 		o.again()
 		require.Len(t, o.Posts("refunds"), 6, "what is parked is not tried")
@@ -188,14 +167,14 @@ func TestRefundsOwed(t *testing.T) {
 		for range 5 {
 			o.again()
 		}
-		require.Equal(t, "5 parked", o.owed())
+		require.Equal(t, "5 parked", o.Owed())
 		o.Sim.ClearFaults()
-		by := o.dashboard(1000)
-		o.deliverWebhooks()
-		require.Equal(t, "5 refunded", o.owed())
+		by := o.Dashboard(1000)
+		o.DeliverWebhooks()
+		require.Equal(t, "5 refunded", o.Owed())
 		require.NoError(t, o.Sim.FailRefund(by, "expired_or_canceled_card"))
-		o.deliverWebhooks()
-		require.Equal(t, "5 parked", o.owed())
+		o.DeliverWebhooks()
+		require.Equal(t, "5 parked", o.Owed())
 	})
 
 	t.Run("EndWhenSomebodyElseRefunds", func(t *testing.T) {
@@ -203,25 +182,25 @@ func TestRefundsOwed(t *testing.T) {
 		o := late(t, visa)
 		o.refuse(1)
 		completeOnce(o.World, o.API)
-		o.dashboard(400)
-		o.deliverWebhooks()
+		o.Dashboard(400)
+		o.DeliverWebhooks()
 		o.requireOwed(1, 600)
-		rest := o.dashboard(600)
-		o.deliverWebhooks()
-		require.Equal(t, "0 refunded", o.owed())
+		rest := o.Dashboard(600)
+		o.DeliverWebhooks()
+		require.Equal(t, "0 refunded", o.Owed())
 		o.again()
-		require.Equal(t, "automatic failed 1000, provider succeeded 400, provider succeeded 600", o.rows())
+		require.Equal(t, "automatic failed 1000, provider succeeded 400, provider succeeded 600", o.Rows())
 		o.RequireClean()
 
 		// And are owed again when that comes back.
 		require.NoError(t, o.Sim.FailRefund(rest, "lost_or_stolen_card"))
-		o.deliverWebhooks()
-		require.Equal(t, "0 due", o.owed())
+		o.DeliverWebhooks()
+		require.Equal(t, "0 due", o.Owed())
 		o.requireOwed(1, 600)
 		o.again()
 		require.Equal(t, "automatic succeeded 600, automatic failed 1000, provider succeeded 400, provider failed 600",
 			o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY origin, status) FROM refunds`))
-		o.deliverWebhooks()
+		o.DeliverWebhooks()
 		o.RequireClean()
 	})
 
@@ -233,7 +212,7 @@ func TestRefundsOwed(t *testing.T) {
 		completeOnce(o.World, o.API)
 		settle := func() (minor int64, err error) {
 			err = o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
-				minor, err = o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
+				minor, err = o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.Payment)
 				return err
 			})
 			return minor, err
@@ -248,7 +227,7 @@ func TestRefundsOwed(t *testing.T) {
 		minor, err := settle()
 		require.NoError(t, err)
 		require.EqualValues(t, 1000, minor)
-		require.Equal(t, "0 settled_outside", o.owed())
+		require.Equal(t, "0 settled_outside", o.Owed())
 		o.requireOwed(0, 0)
 		_, err = settle()
 		require.ErrorAs(t, err, &not)
@@ -262,20 +241,20 @@ func TestRefundsOwed(t *testing.T) {
 		o := late(t, visa)
 		o.refuse(1)
 		completeOnce(o.World, o.API)
-		part := o.dashboard(400)
-		o.deliverWebhooks()
+		part := o.Dashboard(400)
+		o.DeliverWebhooks()
 		require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
-			_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
+			_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.Payment)
 			return err
 		}))
 		o.requireOwed(0, 0)
 		require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card"))
-		o.deliverWebhooks()
+		o.DeliverWebhooks()
 		o.requireOwed(1, 400)
 		o.again()
 		require.Equal(t, 400, o.Count(`SELECT amount_refunded_minor FROM payments`))
 		o.requireOwed(0, 0)
-		o.deliverWebhooks()
+		o.DeliverWebhooks()
 		o.RequireClean()
 	})
 	// part: operator }
@@ -285,7 +264,7 @@ func TestRefundsOwed(t *testing.T) {
 		t.Parallel()
 		log := &logs.Buffer{}
 		w, api, proxy := world.Proxied(t, world.LocalOptions{Log: log.Logger(slog.LevelWarn)})
-		o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+		o := elsewhereOn(w)
 		o.API = api
 		order := api.Order()
 		require.Equal(t, http.StatusOK, api.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`).Status)
@@ -305,7 +284,7 @@ func TestRefundsOwed(t *testing.T) {
 		require.Zero(t, n)
 		require.InDelta(t, 60, o.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer
 			FROM refunds_owed`), 10)
-		require.Equal(t, "0 due", o.owed(), "that was no attempt")
+		require.Equal(t, "0 due", o.Owed(), "that was no attempt")
 		require.Contains(t, log.String(), "a refund that is owed was not tried again")
 
 		due()
@@ -347,7 +326,7 @@ func TestRefundsOwed(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, 2, o.Count(`SELECT count(*) FROM refunds`))
-		require.Equal(t, "1 due", o.owed())
+		require.Equal(t, "1 due", o.Owed())
 	})
 }
 
@@ -386,8 +365,8 @@ func TestRefundsOwedSurviveACut(t *testing.T) {
 				require.Equal(t, "automatic succeeded 1000, automatic failed 1000",
 					o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY status) FROM refunds`))
 				require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
-				require.Equal(t, "1 refunded", o.owed())
-				o.deliverWebhooks()
+				require.Equal(t, "1 refunded", o.Owed())
+				o.DeliverWebhooks()
 				o.RequireClean()
 			})
 		}
@@ -441,10 +420,10 @@ func TestPartThatOthersRefundedIsOwedWhenItComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := world.New(t)
-			o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
-			o.order = o.API.Order()
-			require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "cancel", `{}`).Status)
-			intent := o.OrphanIntent(o.order).ID
+			o := elsewhereOn(w)
+			o.Order = o.API.Order()
+			require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.Order+"/cancel", "cancel", `{}`).Status)
+			intent := o.OrphanIntent(o.Order).ID
 			refund := func(amount int64) string {
 				r, err := o.Stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: &intent, Amount: &amount})
 				require.NoError(t, err)
@@ -460,20 +439,20 @@ func TestPartThatOthersRefundedIsOwedWhenItComesBack(t *testing.T) {
 			}
 			o.Reconcile()
 			completeOnce(o.World, o.API)
-			require.Equal(t, c.before, o.rows())
+			require.Equal(t, c.before, o.Rows())
 			o.requireOwed(0, 0)
 
 			require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card"))
-			o.mailbox.Take()
+			o.Mailbox.Take()
 			o.Exec(`UPDATE reconciliation_windows SET next_at = '-infinity'`)
 			_, err := o.API.Payments.Repairs().AdoptRefund(t.Context(), stripe.Refund{
-				IntentID: intent, TenantID: o.Tenant.ID, OrderID: o.order, ID: part,
+				IntentID: intent, TenantID: o.Tenant.ID, OrderID: o.Order, ID: part,
 			})
 			require.NoError(t, err)
 			o.requireOwed(1, 400)
-			require.Equal(t, "0 due", o.owed())
+			require.Equal(t, "0 due", o.Owed())
 			o.again()
-			require.Equal(t, c.after, o.rows())
+			require.Equal(t, c.after, o.Rows())
 			o.requireOwed(0, 0)
 			o.Reconcile()
 			require.Empty(t, o.Discrepancies())

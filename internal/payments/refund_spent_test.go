@@ -15,16 +15,16 @@ func TestRefundThatFitsNoMoreIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	o := newElsewhere(t)
 	o.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.StoredError})
-	require.Equal(t, http.StatusAccepted, refund(o.API, "ours", o.payment).Status)
+	require.Equal(t, http.StatusAccepted, refund(o.API, "ours", o.Payment).Status)
 	for range 3 {
 		o.ExpireLeases()
 		o.API.Complete()
 	}
-	o.dashboard(900)
+	o.Dashboard(900)
 	o.ExpireLeases()
 	o.API.Complete()
-	require.Equal(t, "refund-exceeds-payment", refund(o.API, "ours", o.payment).Code())
-	o.deliverWebhooks()
+	require.Equal(t, "refund-exceeds-payment", refund(o.API, "ours", o.Payment).Code())
+	o.DeliverWebhooks()
 	require.Equal(t, "api failed, provider succeeded",
 		o.Text(`SELECT string_agg(origin || ' ' || status, ', ' ORDER BY origin) FROM refunds`))
 }

@@ -15,16 +15,6 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// paid is an order that was paid, and the payment.
-func paid(api *world.Local) (order, payment string) {
-	order = api.Order()
-	return order, api.Pay("pays-"+order, order, visa).ID()
-}
-
-func refund(api *world.Local, key, payment string) world.Answer {
-	return api.Post("/v1/payments/"+payment+"/refunds", key, `{"amount":300}`)
-}
-
 // A refund has no object that could be made before the money moves, so nothing at
 // Stripe refuses a second one of the same payment. All that does is the key.
 // A holder that stood still before it sent the refund sends it when it wakes up,
@@ -75,9 +65,9 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 			_, err := hold.Wait(t.Context())
 			require.NoError(t, err)
 			b := world.Async(func() world.Answer { return refund(second, "b", payment) })
-			require.Eventually(t,
-				func() bool { return w.Count(`SELECT count(*) FROM refunds WHERE idempotency_key = 'b'`) == 1 },
-				10*time.Second, time.Millisecond)
+			w.Until("the second is recorded", func() bool {
+				return w.Count(`SELECT count(*) FROM refunds WHERE idempotency_key = 'b'`) == 1
+			})
 			require.Never(t, func() bool {
 				return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`) > 0
 			}, 300*time.Millisecond, 5*time.Millisecond,
@@ -85,9 +75,9 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 			if died {
 				w.Exec(`ALTER TABLE stripe_call_rows DISABLE TRIGGER call_parameters_are_immutable`)
 				w.Exec(`UPDATE stripe_calls SET last_sent_at = last_sent_at - interval '1 hour' WHERE stripe_key LIKE '%:a:refund'`)
-				require.Eventually(t, func() bool {
+				w.Until("the second has its turn", func() bool {
 					return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`) == 1
-				}, 10*time.Second, time.Millisecond)
+				})
 			}
 			hold.Release()
 			require.Equal(t, http.StatusCreated, (<-a).Status)
@@ -128,14 +118,6 @@ func TestRefundPastKeyLifetime(t *testing.T) {
 	require.Equal(t, http.StatusCreated, final.Status, final)
 	require.Equal(t, "succeeded", final.Get("status"))
 	w.RequireSound()
-}
-
-// completeOnce lets leases and pauses pass and has the completer look once.
-func completeOnce(w *world.World, api *world.Local) {
-	w.T.Helper()
-	w.ExpireLeases()
-	_, err := api.Completer.RunOnce(w.T.Context())
-	require.NoError(w.T, err)
 }
 
 // A refund that is pending for days, as every one is while the balance at Stripe is

@@ -23,10 +23,10 @@ import (
 // have their turns in the order in which they came.
 func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 	t.Parallel()
-	line := func(t *testing.T, test func(t *testing.T, turns payments.RefundTurns)) {
+	line := func(t *testing.T, test func(t *testing.T, turns payments.Turns)) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			turns := payments.NewRefundTurns()
+			turns := payments.Rules.NewTurns()
 			test(t, turns)
 			synctest.Wait()
 			require.Zero(t, turns.Lines())
@@ -35,14 +35,14 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 
 	t.Run("InOrder", func(t *testing.T) {
 		t.Parallel()
-		line(t, func(t *testing.T, turns payments.RefundTurns) {
+		line(t, func(t *testing.T, turns payments.Turns) {
 			var (
 				ended atomic.Bool
 				asked atomic.Int64
 				asks  atomic.Bool
 				made  []int
 			)
-			for i := range payments.RefundsMax {
+			for i := range payments.Rules.RefundsMax {
 				wait, leave, ok := turns.Enter("pay_a")
 				require.True(t, ok)
 				go func() {
@@ -53,7 +53,7 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 						time.Sleep(time.Millisecond) // as the database takes
 						asked.Add(1)
 						if !ended.Load() {
-							return payments.ErrRefundInFlight
+							return payments.Rules.RefundInProgress()
 						}
 						made = append(made, i)
 						return nil
@@ -72,14 +72,14 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 			ended.Store(true)
 			time.Sleep(time.Second)
 			synctest.Wait()
-			require.Len(t, made, payments.RefundsMax)
+			require.Len(t, made, payments.Rules.RefundsMax)
 			require.IsIncreasing(t, made)
 		})
 	})
 
 	t.Run("AtOnceWhenOneHasLeft", func(t *testing.T) {
 		t.Parallel()
-		line(t, func(t *testing.T, turns payments.RefundTurns) {
+		line(t, func(t *testing.T, turns payments.Turns) {
 			_, leave, _ := turns.Enter("pay_a")
 			wait, leaveToo, _ := turns.Enter("pay_a")
 			var ended atomic.Bool
@@ -88,7 +88,7 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 				defer leaveToo()
 				require.NoError(t, wait(t.Context(), func() error {
 					if !ended.Load() {
-						return payments.ErrRefundInFlight
+						return payments.Rules.RefundInProgress()
 					}
 					return nil
 				}))
@@ -103,9 +103,9 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 
 	t.Run("AsLongAsSomebodyIsInIt", func(t *testing.T) {
 		t.Parallel()
-		line(t, func(t *testing.T, turns payments.RefundTurns) {
+		line(t, func(t *testing.T, turns payments.Turns) {
 			var leaves []func()
-			for range payments.RefundsMax {
+			for range payments.Rules.RefundsMax {
 				_, leave, ok := turns.Enter("pay_a")
 				require.True(t, ok)
 				leaves = append(leaves, leave)
@@ -124,16 +124,16 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 
 	t.Run("WhatWasRecordedInTheLastMomentCounts", func(t *testing.T) {
 		t.Parallel()
-		line(t, func(t *testing.T, turns payments.RefundTurns) {
+		line(t, func(t *testing.T, turns payments.Turns) {
 			for last, want := range map[error]error{
-				nil: nil, idempotency.ErrLeaseLost: idempotency.ErrLeaseLost, errors.New("cut off"): payments.ErrRefundInFlight, //nolint:err113 // any
+				nil: nil, idempotency.ErrLeaseLost: idempotency.ErrLeaseLost, errors.New("cut off"): payments.Rules.RefundInProgress(), //nolint:err113 // any
 			} {
 				wait, leave, _ := turns.Enter("pay_a")
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				err := wait(ctx, func() error {
 					time.Sleep(400 * time.Millisecond)
 					if ctx.Err() == nil {
-						return payments.ErrRefundInFlight
+						return payments.Rules.RefundInProgress()
 					}
 					return last
 				})
@@ -146,7 +146,7 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 
 	t.Run("AnyOtherErrorIsTheFirstLooks", func(t *testing.T) {
 		t.Parallel()
-		line(t, func(t *testing.T, turns payments.RefundTurns) {
+		line(t, func(t *testing.T, turns payments.Turns) {
 			cutOff := errors.New("cut off") //nolint:err113 // any
 			wait, leave, _ := turns.Enter("pay_a")
 			defer leave()
@@ -168,30 +168,30 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 
 	t.Run("ForAWhile", func(t *testing.T) {
 		t.Parallel()
-		line(t, func(t *testing.T, turns payments.RefundTurns) {
+		line(t, func(t *testing.T, turns payments.Turns) {
 			for range 3 {
 				wait, leave, _ := turns.Enter("pay_a")
 				go func() {
 					defer leave()
 					began := time.Now()
-					require.ErrorIs(t, wait(t.Context(), func() error { return payments.ErrRefundInFlight }), payments.ErrRefundInFlight)
-					require.Equal(t, payments.TurnWait, time.Since(began))
+					require.ErrorIs(t, wait(t.Context(), func() error { return payments.Rules.RefundInProgress() }), payments.Rules.RefundInProgress())
+					require.Equal(t, payments.Rules.TurnWait, time.Since(began))
 				}()
 			}
-			time.Sleep(payments.TurnWait + time.Millisecond)
+			time.Sleep(payments.Rules.TurnWait + time.Millisecond)
 		})
 	})
 
 	t.Run("WhileItsRequestLasts", func(t *testing.T) {
 		t.Parallel()
-		line(t, func(t *testing.T, turns payments.RefundTurns) {
+		line(t, func(t *testing.T, turns payments.Turns) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			for range 2 {
 				wait, leave, _ := turns.Enter("pay_a")
 				go func() {
 					defer leave()
-					require.ErrorIs(t, wait(ctx, func() error { return payments.ErrRefundInFlight }), payments.ErrRefundInFlight)
+					require.ErrorIs(t, wait(ctx, func() error { return payments.Rules.RefundInProgress() }), payments.Rules.RefundInProgress())
 				}()
 			}
 			<-ctx.Done()
@@ -200,7 +200,7 @@ func TestRefundsOfOnePaymentAskOneAtATime(t *testing.T) {
 
 	t.Run("AndAnErrorEndsTheWait", func(t *testing.T) {
 		t.Parallel()
-		line(t, func(t *testing.T, turns payments.RefundTurns) {
+		line(t, func(t *testing.T, turns payments.Turns) {
 			wait, leave, _ := turns.Enter("pay_a")
 			defer leave()
 			failed := errors.New("the database is away")
@@ -227,7 +227,7 @@ func TestRefundThatIsOverLeavesItsLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := api.Post("/v1/payments/"+of.payment+"/refunds", name, of.body)
 			require.Equal(t, of.status, a.Status, a)
-			require.Zero(t, payments.TurnsOf(api.Payments).Lines())
+			require.Zero(t, payments.Rules.LinesOf(api.Payments))
 		})
 	}
 }
@@ -254,7 +254,7 @@ func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 	world.WaitHeld(w, hold)
 	const more = 8
 	answers := make(chan world.Answer)
-	for i := range payments.RefundsMax - 1 + more {
+	for i := range payments.Rules.RefundsMax - 1 + more {
 		go func() { answers <- <-send(fmt.Sprint("burst-", i)) }()
 	}
 	for range more {
@@ -263,11 +263,9 @@ func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 		require.Equal(t, "1", a.Header.Get("Retry-After"))
 	}
 	recorded := func() int { return w.Count(`SELECT count(*) FROM idempotency_keys WHERE operation = 'create_refund'`) }
-	w.Until("the others are recorded", func() bool { return recorded() == payments.RefundsMax+1 })
-	began := time.Now()
+	w.Until("the others are recorded", func() bool { return recorded() == payments.Rules.RefundsMax+1 })
 	a := refund(api, "elsewhere", payment)
-	require.Equal(t, http.StatusAccepted, a.Status, a)
-	require.Less(t, time.Since(began), payments.TurnWait)
+	require.Equal(t, http.StatusAccepted, a.Status, "the line is full, so a refund that waits in it would get 429: %s", a)
 	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'elsewhere'`), "another refund")
 	most := int32(0)
 	for range 200 {
@@ -277,10 +275,10 @@ func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 	require.LessOrEqual(t, most, int32(1))
 	hold.Release()
 	require.Equal(t, http.StatusCreated, (<-first).Status)
-	for range payments.RefundsMax - 1 {
+	for range payments.Rules.RefundsMax - 1 {
 		a := <-answers
 		require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.Status, a)
 	}
-	require.Equal(t, payments.RefundsMax+1, recorded())
-	require.Zero(t, payments.TurnsOf(api.Payments).Lines(), "nobody waits any more")
+	require.Equal(t, payments.Rules.RefundsMax+1, recorded())
+	require.Zero(t, payments.Rules.LinesOf(api.Payments), "nobody waits any more")
 }

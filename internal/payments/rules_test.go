@@ -1,4 +1,4 @@
-package payments
+package payments_test
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
 )
@@ -25,9 +26,9 @@ func ptr[T any](v T) *T { return &v }
 func TestIsFor(t *testing.T) {
 	t.Parallel()
 	p := db.Payment{AmountMinor: 1000, Currency: "usd"}
-	require.True(t, isFor(p, stripe.Intent{AmountMinor: 1000, Currency: "usd"}))
-	require.False(t, isFor(p, stripe.Intent{AmountMinor: 999, Currency: "usd"}))
-	require.False(t, isFor(p, stripe.Intent{AmountMinor: 1000, Currency: "eur"}))
+	require.True(t, payments.Rules.IsFor(p, stripe.Intent{AmountMinor: 1000, Currency: "usd"}))
+	require.False(t, payments.Rules.IsFor(p, stripe.Intent{AmountMinor: 999, Currency: "usd"}))
+	require.False(t, payments.Rules.IsFor(p, stripe.Intent{AmountMinor: 1000, Currency: "eur"}))
 }
 
 func TestPays(t *testing.T) {
@@ -36,11 +37,11 @@ func TestPays(t *testing.T) {
 	all := stripe.Intent{AmountMinor: 1000, ReceivedMinor: 1000, Currency: "usd"}
 	atOnce := db.Payment{AmountMinor: 1000, Currency: "usd"}
 	later := db.Payment{AmountMinor: 1000, Currency: "usd", ManualCapture: true}
-	require.True(t, pays(atOnce, all))
-	require.False(t, pays(atOnce, part))
-	require.True(t, pays(later, all))
-	require.True(t, pays(later, part))
-	require.False(t, pays(later, stripe.Intent{AmountMinor: 900, ReceivedMinor: 900, Currency: "usd"}))
+	require.True(t, payments.Rules.Pays(atOnce, all))
+	require.False(t, payments.Rules.Pays(atOnce, part))
+	require.True(t, payments.Rules.Pays(later, all))
+	require.True(t, payments.Rules.Pays(later, part))
+	require.False(t, payments.Rules.Pays(later, stripe.Intent{AmountMinor: 900, ReceivedMinor: 900, Currency: "usd"}))
 }
 
 // An intent that got further is the better one to continue with.
@@ -55,23 +56,23 @@ func TestProgressRanksIntents(t *testing.T) {
 		{Status: stripe.IntentSucceeded},
 	}
 	for rank, i := range ranked {
-		require.Equal(t, rank, progress(i), i.Status)
+		require.Equal(t, rank, payments.Rules.Progress(i), i.Status)
 	}
-	require.Equal(t, 0, progress(stripe.Intent{Status: stripe.IntentRequiresPaymentMethod}))
-	require.Equal(t, 1, progress(stripe.Intent{Status: stripe.IntentRequiresPaymentMethod, LastFailure: failure}))
-	require.Equal(t, 0, progress(stripe.Intent{Status: stripe.IntentCanceled, LastFailure: failure}))
-	require.Equal(t, 0, progress(stripe.Intent{Status: "new"}))
+	require.Equal(t, 0, payments.Rules.Progress(stripe.Intent{Status: stripe.IntentRequiresPaymentMethod}))
+	require.Equal(t, 1, payments.Rules.Progress(stripe.Intent{Status: stripe.IntentRequiresPaymentMethod, LastFailure: failure}))
+	require.Equal(t, 0, payments.Rules.Progress(stripe.Intent{Status: stripe.IntentCanceled, LastFailure: failure}))
+	require.Equal(t, 0, payments.Rules.Progress(stripe.Intent{Status: "new"}))
 }
 
 func TestClosedOrder(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[db.OrderStatus]error{
-		db.OrderStatusOpen: nil, db.OrderStatusCanceled: ErrOrderNotPayable, db.OrderStatusPaid: ErrOrderAlreadyPaid,
-		db.OrderStatusPartiallyRefunded: ErrOrderAlreadyPaid, db.OrderStatusRefunded: ErrOrderAlreadyPaid,
+		db.OrderStatusOpen: nil, db.OrderStatusCanceled: payments.ErrOrderNotPayable, db.OrderStatusPaid: payments.ErrOrderAlreadyPaid,
+		db.OrderStatusPartiallyRefunded: payments.ErrOrderAlreadyPaid, db.OrderStatusRefunded: payments.ErrOrderAlreadyPaid,
 	} {
-		require.Equal(t, want, closedOrder(status), status)
+		require.Equal(t, want, payments.Rules.ClosedOrder(status), status)
 	}
-	require.Panics(t, func() { _ = closedOrder("new") })
+	require.Panics(t, func() { _ = payments.Rules.ClosedOrder("new") })
 }
 
 // A new payment confirms the intent of the payment before it, unless that is closed or retired.
@@ -84,18 +85,18 @@ func TestNewRunNumbersItsIntent(t *testing.T) {
 		point   string
 		retired int32
 	}{
-		"First":         {db.OrderToPayRow{}, 1, "", PaymentRecorded, 0},
-		"SameAgain":     {db.OrderToPayRow{IntentID: "pi_1", IntentNumber: 1}, 1, "pi_1", IntentRecorded, 0},
-		"Closed":        {db.OrderToPayRow{IntentID: "pi_1", IntentNumber: 1, IntentClosed: true}, 2, "", PaymentRecorded, 0},
-		"NeverMade":     {db.OrderToPayRow{IntentNumber: 3}, 4, "", PaymentRecorded, 0},
-		"Retired":       {db.OrderToPayRow{IntentID: "pi_2", IntentNumber: 2}, 3, "", PaymentRecorded, 2},
-		"NotYetRetired": {db.OrderToPayRow{IntentID: "pi_2", IntentNumber: 2}, 2, "pi_2", IntentRecorded, 1},
+		"First":         {db.OrderToPayRow{}, 1, "", payments.PaymentRecorded, 0},
+		"SameAgain":     {db.OrderToPayRow{IntentID: "pi_1", IntentNumber: 1}, 1, "pi_1", payments.IntentRecorded, 0},
+		"Closed":        {db.OrderToPayRow{IntentID: "pi_1", IntentNumber: 1, IntentClosed: true}, 2, "", payments.PaymentRecorded, 0},
+		"NeverMade":     {db.OrderToPayRow{IntentNumber: 3}, 4, "", payments.PaymentRecorded, 0},
+		"Retired":       {db.OrderToPayRow{IntentID: "pi_2", IntentNumber: 2}, 3, "", payments.PaymentRecorded, 2},
+		"NotYetRetired": {db.OrderToPayRow{IntentID: "pi_2", IntentNumber: 2}, 2, "pi_2", payments.IntentRecorded, 1},
 	} {
 		c.target.Order.IntentsRetired = c.retired
-		r := NewRun("ten_1", "k", PayRequest{PaymentMethod: "pm_card_visa"}, c.target, nil)
+		r := payments.NewRun("ten_1", "k", payments.PayRequest{PaymentMethod: "pm_card_visa"}, c.target, nil)
 		require.Equal(t, c.number, r.Payment.IntentNumber, name)
 		require.Equal(t, c.intent != "", r.Payment.IntentID != nil, name)
-		require.Equal(t, c.point, r.firstPoint(), name)
+		require.Equal(t, c.point, payments.Rules.FirstPoint(r), name)
 	}
 }
 
@@ -105,15 +106,15 @@ func TestEnded(t *testing.T) {
 		db.PaymentStatusProcessing: false, db.PaymentStatusRequiresAction: false, db.PaymentStatusSucceeded: true,
 		db.PaymentStatusFailed: true, db.PaymentStatusCanceled: true,
 	} {
-		require.Equal(t, want, (&Run{Payment: db.Payment{Status: status}}).Ended(), status)
+		require.Equal(t, want, (&payments.Run{Payment: db.Payment{Status: status}}).Ended(), status)
 	}
 }
 
 // A payment's row keeps the charge that the settlement names, or else that of the response, and why it failed.
 func TestRowAfterASettlement(t *testing.T) {
 	t.Parallel()
-	r := &Run{Payment: db.Payment{Version: 4, NextAction: []byte("{}")}}
-	named := r.After(Settlement{
+	r := &payments.Run{Payment: db.Payment{Version: 4, NextAction: []byte("{}")}}
+	named := r.After(payments.Settlement{
 		Status: db.PaymentStatusSucceeded, ChargeID: "ch_1", Outcome: stripe.Outcome{Intent: stripe.Intent{ChargeID: "ch_2"}},
 		Failure: stripe.Failure{Code: "not_failed"},
 	})
@@ -121,22 +122,22 @@ func TestRowAfterASettlement(t *testing.T) {
 	require.Equal(t, int64(5), int64(named.Version))
 	require.Nil(t, named.NextAction)
 	require.Nil(t, named.FailureCode)
-	failed := r.After(Settlement{
+	failed := r.After(payments.Settlement{
 		Status: db.PaymentStatusFailed, ClosesIntent: true, Failure: stripe.Failure{Code: "x", DeclineCode: "y", Message: "z"},
 		Outcome: stripe.Outcome{Intent: stripe.Intent{ChargeID: "ch_2"}},
 	})
 	require.Equal(t, []string{"ch_2", "x", "y", "z"},
 		[]string{*failed.ChargeID, *failed.FailureCode, *failed.FailureDeclineCode, *failed.FailureMessage})
 	require.True(t, failed.IntentClosed)
-	require.Nil(t, r.After(Settlement{Status: db.PaymentStatusFailed}).ChargeID)
+	require.Nil(t, r.After(payments.Settlement{Status: db.PaymentStatusFailed}).ChargeID)
 }
 
 // Only a refusal says why; another outcome is the provider's error.
 func TestFailureOfAnExhaustedConfirm(t *testing.T) {
 	t.Parallel()
-	r := &Run{}
+	r := &payments.Run{}
 	code := func(outcome db.StripeOutcome, code *string) string {
-		return r.failed(db.StripeCallGetRow{Outcome: outcome, ErrorCode: code}).Failure.Code
+		return payments.Rules.Failed(r, db.StripeCallGetRow{Outcome: outcome, ErrorCode: code}).Failure.Code
 	}
 	require.Equal(t, "amount_too_small", code(db.StripeOutcomeRefused, ptr("amount_too_small")))
 	require.Equal(t, "provider_error", code(db.StripeOutcomeRefused, nil))
@@ -145,34 +146,23 @@ func TestFailureOfAnExhaustedConfirm(t *testing.T) {
 
 func TestErrorOfAPayment(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "the issuer declined the payment", (&PaymentError{Declined: true}).Error())
-	require.Equal(t, "the payment failed", (&PaymentError{}).Error())
+	require.Equal(t, "the issuer declined the payment", (&payments.PaymentError{Declined: true}).Error())
+	require.Equal(t, "the payment failed", (&payments.PaymentError{}).Error())
 	pool, err := postgres.Open(t.Context(), "postgres://nobody@127.0.0.1:9/nowhere", postgres.Options{})
 	require.NoError(t, err)
 	defer pool.Close()
-	require.NotPanics(t, func() { New(pool, nil, nil, nil, Options{}).o.Log.Info("a service without a log") })
+	require.NotPanics(t, func() {
+		payments.Rules.LogOf(payments.New(pool, nil, nil, nil, payments.Options{})).Info("a service without a log")
+	})
 }
 
 // A payment shows why it failed, even if Stripe gave no message.
 func TestShownFailure(t *testing.T) {
 	t.Parallel()
-	require.Nil(t, PaymentOf(db.Payment{}).Failure)
-	require.Equal(t, PaymentFailure{Code: "x"}, *PaymentOf(db.Payment{FailureCode: ptr("x")}).Failure)
-	require.Equal(t, "m", PaymentOf(db.Payment{FailureCode: ptr("x"), FailureMessage: ptr("m")}).Failure.Message)
-	require.Panics(t, func() { orderOf(db.Order{Items: []byte("no JSON"), Metadata: []byte("{}")}) })
-}
-
-func TestPageSaysWhetherThereAreMore(t *testing.T) {
-	t.Parallel()
-	show := func(n int) string { return fmt.Sprint(n) }
-	list, more, err := page([]int{1, 2, 3}, 2, show)
-	require.NoError(t, err)
-	require.Equal(t, []string{"1", "2"}, list)
-	require.True(t, more)
-	list, more, err = page([]int{1, 2}, 2, show)
-	require.NoError(t, err)
-	require.Equal(t, []string{"1", "2"}, list)
-	require.False(t, more)
+	require.Nil(t, payments.PaymentOf(db.Payment{}).Failure)
+	require.Equal(t, payments.PaymentFailure{Code: "x"}, *payments.PaymentOf(db.Payment{FailureCode: ptr("x")}).Failure)
+	require.Equal(t, "m", payments.PaymentOf(db.Payment{FailureCode: ptr("x"), FailureMessage: ptr("m")}).Failure.Message)
+	require.Panics(t, func() { payments.Rules.OrderOf(db.Order{Items: []byte("no JSON"), Metadata: []byte("{}")}) })
 }
 
 // Refunds.
@@ -182,21 +172,21 @@ func TestRefundStepOfACurrency(t *testing.T) {
 	p := db.Payment{
 		Status: db.PaymentStatusSucceeded, AmountMinor: 1001, AmountRefundingMinor: 300, Currency: "isk",
 	}
-	require.NoError(t, checkRefundStep(p, nil))
-	require.NoError(t, checkRefundStep(p, ptr(int64(200))))
-	require.NoError(t, checkRefundStep(p, ptr(int64(701))), "all that is left can be refunded")
-	var invalid *InvalidError
-	require.ErrorAs(t, checkRefundStep(p, ptr(int64(301))), &invalid)
+	require.NoError(t, payments.Rules.CheckRefundStep(p, nil))
+	require.NoError(t, payments.Rules.CheckRefundStep(p, ptr(int64(200))))
+	require.NoError(t, payments.Rules.CheckRefundStep(p, ptr(int64(701))), "all that is left can be refunded")
+	var invalid *payments.InvalidError
+	require.ErrorAs(t, payments.Rules.CheckRefundStep(p, ptr(int64(301))), &invalid)
 	require.Equal(t, "/amount", invalid.Pointer)
 }
 
 func TestSameRefund(t *testing.T) {
 	t.Parallel()
 	known := db.Refund{PaymentID: "pay_1", AmountMinor: 300}
-	require.NoError(t, sameRefund(known, RefundRequest{PaymentID: "pay_1"}))
-	require.NoError(t, sameRefund(known, RefundRequest{PaymentID: "pay_1", Amount: ptr(int64(300))}))
-	require.ErrorIs(t, sameRefund(known, RefundRequest{PaymentID: "pay_1", Amount: ptr(int64(301))}), ErrKeyOfAnotherRefund)
-	require.ErrorIs(t, sameRefund(known, RefundRequest{PaymentID: "pay_2"}), ErrKeyOfAnotherRefund)
+	require.NoError(t, payments.Rules.SameRefund(known, payments.RefundRequest{PaymentID: "pay_1"}))
+	require.NoError(t, payments.Rules.SameRefund(known, payments.RefundRequest{PaymentID: "pay_1", Amount: ptr(int64(300))}))
+	require.ErrorIs(t, payments.Rules.SameRefund(known, payments.RefundRequest{PaymentID: "pay_1", Amount: ptr(int64(301))}), payments.ErrKeyOfAnotherRefund)
+	require.ErrorIs(t, payments.Rules.SameRefund(known, payments.RefundRequest{PaymentID: "pay_2"}), payments.ErrKeyOfAnotherRefund)
 }
 
 // What others have refunded, or are refunding, is not left for ours.
@@ -216,15 +206,14 @@ func TestRefundFits(t *testing.T) {
 		"NotBesideAPending": {[]stripe.Refund{other(db.RefundStatusPending, 701)}, false},
 		"NotBesideBoth":     {[]stripe.Refund{other(db.RefundStatusPending, 400), other(db.RefundStatusSucceeded, 400)}, false},
 	} {
-		w := &refunding{paidMinor: 1000, refund: db.Refund{AmountMinor: 300}, listed: c.listed}
-		require.Equal(t, c.want, w.fits(), name)
+		require.Equal(t, c.want, payments.Rules.RefundFits(1000, 300, c.listed), name)
 	}
 }
 
 // The reason is a parameter of the call: with another one Stripe's key would not be the same call.
 func TestCallOfARefundHasItsReason(t *testing.T) {
 	t.Parallel()
-	with := func(reason *string) []byte { return (&refunding{refund: db.Refund{Reason: reason}}).call().Params }
+	with := func(reason *string) []byte { return payments.Rules.RefundCall(db.Refund{Reason: reason}).Params }
 	require.NotEqual(t, with(nil), with(ptr("fraudulent")))
 	require.Equal(t, with(nil), with(ptr("")))
 }
@@ -233,23 +222,23 @@ func TestCallOfARefundHasItsReason(t *testing.T) {
 func TestPollOfAPendingRefund(t *testing.T) {
 	t.Parallel()
 	for age, want := range map[time.Duration]time.Duration{
-		0: refundPoll, 10 * time.Minute: refundPoll, 100 * time.Minute: 5 * time.Minute, 100 * time.Hour: refundPollMax,
+		0: payments.Rules.RefundPoll, 10 * time.Minute: payments.Rules.RefundPoll, 100 * time.Minute: 5 * time.Minute, 100 * time.Hour: payments.Rules.RefundPollMax,
 	} {
-		require.Equal(t, want, nextPoll(&idempotency.Claim{Age: age}), age)
+		require.Equal(t, want, payments.Rules.NextPoll(&idempotency.Claim{Age: age}), age)
 	}
 }
 
 // The first automatic refund of an order has keys without a number.
 func TestKeysOfAutomaticRefunds(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "refund_order ord_1", automaticKey("ord_1", 1))
-	require.Equal(t, "refund_order ord_1:2", automaticKey("ord_1", 2))
-	require.Equal(t, []string{"ten_1:ord_1:refund", "ten_1:ord_1:refund:2"}, AutomaticStripeKeys("ten_1", "ord_1")[:2])
-	require.Equal(t, db.RefundOriginAutomatic, originOf(stripe.Refund{
-		TenantID: "ten_1", OrderID: "ord_1", RefundID: automaticRefundID("ten_1", "ord_1", automaticRefundsMax),
+	require.Equal(t, "refund_order ord_1", payments.Rules.AutomaticKey("ord_1", 1))
+	require.Equal(t, "refund_order ord_1:2", payments.Rules.AutomaticKey("ord_1", 2))
+	require.Equal(t, []string{"ten_1:ord_1:refund", "ten_1:ord_1:refund:2"}, payments.AutomaticStripeKeys("ten_1", "ord_1")[:2])
+	require.Equal(t, db.RefundOriginAutomatic, payments.Rules.OriginOf(stripe.Refund{
+		TenantID: "ten_1", OrderID: "ord_1", RefundID: payments.Rules.AutomaticRefundID("ten_1", "ord_1", payments.Rules.AutomaticRefundsMax),
 	}))
-	require.Equal(t, db.RefundOriginApi, originOf(stripe.Refund{
-		TenantID: "ten_1", OrderID: "ord_1", RefundID: automaticRefundID("ten_1", "ord_2", 1),
+	require.Equal(t, db.RefundOriginApi, payments.Rules.OriginOf(stripe.Refund{
+		TenantID: "ten_1", OrderID: "ord_1", RefundID: payments.Rules.AutomaticRefundID("ten_1", "ord_2", 1),
 	}))
 }
 
@@ -262,7 +251,7 @@ func TestKnownRefundsComeFirst(t *testing.T) {
 	order := &compare.Order{Refunds: []compare.RefundRow{{Refund: db.Refund{StripeRefundID: ptr("re_known")}}}}
 	list := []stripe.Refund{at("re_young", 3), at("re_old", 1), at("re_known", 9)}
 	var sorted []string
-	for _, r := range knownFirst(list, order) {
+	for _, r := range payments.Rules.KnownFirst(list, order) {
 		sorted = append(sorted, r.ID)
 	}
 	require.Equal(t, []string{"re_known", "re_old", "re_young"}, sorted)
@@ -273,13 +262,11 @@ func TestKnownRefundsComeFirst(t *testing.T) {
 
 func TestIntentThatAPaymentMayUse(t *testing.T) {
 	t.Parallel()
-	s := intentSearch{Run: &Run{Payment: db.Payment{
-		TenantID: "ten_1", OrderID: "ord_1", AmountMinor: 1000, Currency: "usd",
-	}}, known: []string{"pi_known"}}
+	run := &payments.Run{Payment: db.Payment{TenantID: "ten_1", OrderID: "ord_1", AmountMinor: 1000, Currency: "usd"}}
 	may := func(change func(*stripe.Intent)) bool {
 		i := stripe.Intent{ID: "pi_1", TenantID: "ten_1", OrderID: "ord_1", AmountMinor: 1000, Currency: "usd"}
 		change(&i)
-		return s.mayUse(i)
+		return payments.Rules.MayUse(run, []string{"pi_known"}, i)
 	}
 	require.True(t, may(func(*stripe.Intent) {}))
 	for name, change := range map[string]func(*stripe.Intent){
@@ -302,13 +289,13 @@ func TestBeginOfASearch(t *testing.T) {
 	for age, want := range map[time.Duration]time.Duration{
 		time.Minute: 3 * time.Minute, 47 * time.Hour: 47*time.Hour + 2*time.Minute, 49 * time.Hour: 48*time.Hour + 2*time.Minute,
 	} {
-		s := intentSearch{Run: &Run{Order: db.Order{CreatedAt: sent.Add(-age)}}, last: db.StripeCallGetRow{FirstSentAt: sent}}
-		require.Equal(t, want, sent.Sub(s.from()), age)
+		from := payments.Rules.SearchFrom(&payments.Run{Order: db.Order{CreatedAt: sent.Add(-age)}}, db.StripeCallGetRow{FirstSentAt: sent})
+		require.Equal(t, want, sent.Sub(from), age)
 	}
-	s := intentSearch{last: db.StripeCallGetRow{FirstSentAt: sent}}
-	require.Equal(t, 25*time.Hour+2*time.Minute, s.proves().Sub(sent))
-	s.last.ErrorCached = true
-	require.True(t, s.proves().IsZero())
+	last := db.StripeCallGetRow{FirstSentAt: sent}
+	require.Equal(t, 25*time.Hour+2*time.Minute, payments.Rules.SearchProves(last).Sub(sent))
+	last.ErrorCached = true
+	require.True(t, payments.Rules.SearchProves(last).IsZero())
 }
 
 // Adoption.
@@ -324,31 +311,32 @@ func TestAdoptionKeepsTheIDThatARefundNames(t *testing.T) {
 		change(&r)
 		return []stripe.Refund{{}, r}
 	}
-	require.Equal(t, once, adoptionWith(i, names(func(*stripe.Refund) {})).id)
-	old := ids.Payment + ids.Floor(now.Add(-AbandonedAfter-clocksApart-time.Minute))
+	adopted, _ := payments.Rules.AdoptedID(i, names(func(*stripe.Refund) {}))
+	require.Equal(t, once, adopted)
+	old := ids.Payment + ids.Floor(now.Add(-payments.AbandonedAfter-payments.Rules.ClocksApart-time.Minute))
 	for name, change := range map[string]func(*stripe.Refund){
 		"OfAnotherTenant": func(r *stripe.Refund) { r.TenantID = "ten_2" },
 		"OfAnotherOrder":  func(r *stripe.Refund) { r.OrderID = "ord_2" },
 		"OfNoPayment":     func(r *stripe.Refund) { r.PaymentID = "pay_x" },
 		"TooOld":          func(r *stripe.Refund) { r.PaymentID = old },
 		"YoungerThanTheRefund": func(r *stripe.Refund) {
-			r.PaymentID = ids.At(ids.Payment, now.Add(clocksApart+time.Minute))
+			r.PaymentID = ids.At(ids.Payment, now.Add(payments.Rules.ClocksApart+time.Minute))
 		},
 	} {
 		refunds := names(change)
-		a := adoptionWith(i, refunds)
-		require.NotEqual(t, refunds[1].PaymentID, a.id, name)
-		require.True(t, ids.Is(ids.Payment, a.id), name)
-		require.Equal(t, now.UTC().Truncate(time.Millisecond), ids.Time(a.id), "it sorts among payments of its time")
-		require.Equal(t, refunds, a.refunds, name)
+		id, kept := payments.Rules.AdoptedID(i, refunds)
+		require.NotEqual(t, refunds[1].PaymentID, id, name)
+		require.True(t, ids.Is(ids.Payment, id), name)
+		require.Equal(t, now.UTC().Truncate(time.Millisecond), ids.Time(id), "it sorts among payments of its time")
+		require.Equal(t, refunds, kept, name)
 	}
 }
 
 // The numbers of cancels are in their keys.
 func TestCancelsOfAnOrder(t *testing.T) {
 	t.Parallel()
-	same, another := cancelCall(db.Payment{IntentID: ptr("pi_1")}, 1).Params, calls.New(stripe.OpCancel, "", "", "pi_2").Params
-	require.Equal(t, []compare.Cancel{{IntentNumber: 2, SameIntent: true}, {IntentNumber: 12}}, cancelsOf(
+	same, another := payments.Rules.CancelCall(db.Payment{IntentID: ptr("pi_1")}, 1).Params, calls.New(stripe.OpCancel, "", "", "pi_2").Params
+	require.Equal(t, []compare.Cancel{{IntentNumber: 2, SameIntent: true}, {IntentNumber: 12}}, payments.Rules.CancelsOf(
 		[]db.CancelCallsOfOrderRow{
 			{StripeKey: "ten_1:ord_1:cancel:2:3", ParamsSha256: same}, {StripeKey: "ten_1:ord_1:cancel:12", ParamsSha256: another},
 			{StripeKey: "ten_1:ord_1:cancel:x", ParamsSha256: same},
@@ -358,8 +346,8 @@ func TestCancelsOfAnOrder(t *testing.T) {
 func TestKeyOfACancel(t *testing.T) {
 	t.Parallel()
 	p := db.Payment{TenantID: "ten_1", OrderID: "ord_1", IntentNumber: 2, IntentID: ptr("pi_1")}
-	require.Equal(t, "ten_1:ord_1:cancel:2", cancelCall(p, 1).Key)
-	require.Equal(t, "ten_1:ord_1:cancel:2:2", cancelCall(p, 2).Key)
+	require.Equal(t, "ten_1:ord_1:cancel:2", payments.Rules.CancelCall(p, 1).Key)
+	require.Equal(t, "ten_1:ord_1:cancel:2:2", payments.Rules.CancelCall(p, 2).Key)
 }
 
 // Webhooks.
@@ -368,17 +356,17 @@ func TestKeyOfACancel(t *testing.T) {
 func TestEventWaitsWhileStripeIsAway(t *testing.T) {
 	t.Parallel()
 	for _, away := range []error{stripe.ErrAway, stripe.ErrThrottled, stripe.ErrUnavailable} {
-		err := AwayWithStripe(fmt.Errorf("read it: %w", away))
+		err := payments.AwayWithStripe(fmt.Errorf("read it: %w", away))
 		require.ErrorIs(t, err, inbox.ErrAway)
 		require.ErrorIs(t, err, away)
 	}
-	require.NotErrorIs(t, AwayWithStripe(errors.New("another")), inbox.ErrAway)
-	require.NoError(t, AwayWithStripe(nil))
+	require.NotErrorIs(t, payments.AwayWithStripe(errors.New("another")), inbox.ErrAway)
+	require.NoError(t, payments.AwayWithStripe(nil))
 }
 
 func TestEventsThatEndAnIntent(t *testing.T) {
 	t.Parallel()
-	require.True(t, endsIntent("payment_intent.succeeded"))
-	require.True(t, endsIntent("payment_intent.canceled"))
-	require.False(t, endsIntent("payment_intent.created"))
+	require.True(t, payments.Rules.EndsIntent("payment_intent.succeeded"))
+	require.True(t, payments.Rules.EndsIntent("payment_intent.canceled"))
+	require.False(t, payments.Rules.EndsIntent("payment_intent.created"))
 }

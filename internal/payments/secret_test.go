@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
@@ -16,14 +15,6 @@ import (
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
-
-// browserPays confirms an intent as a browser does that holds its client secret: without us.
-func browserPays(b *world.Books, intent, card string) error {
-	_, err := b.Stripe.PaymentIntents.Confirm(intent, &stripego.PaymentIntentConfirmParams{
-		PaymentMethod: stripego.String(card),
-	})
-	return err
-}
 
 // TestSecretEndsWithItsPayment: whoever was given a client secret can pay with it for as long as the
 // intent can be confirmed. So a payment that waited for its customer ends together with its intent.
@@ -225,10 +216,10 @@ func TestPaidWithoutUs(t *testing.T) {
 		t.Parallel()
 		o, intent := unpaid(t, declining)
 		second := o.API.Order()
-		o.relabel(o.Tenant.ID, second)
+		o.Relabel(o.Tenant.ID, second)
 		require.NoError(t, browserPays(o.Books, intent, visa))
-		require.Equal(t, "order-not-cancelable", o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`).Code())
-		require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+		require.Equal(t, "order-not-cancelable", o.API.Post("/v1/orders/"+o.Order+"/cancel", "c", `{}`).Code())
+		require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.Order).Get("status"))
 		require.Equal(t, "open", o.API.Get("/v1/orders/"+second).Get("status"))
 	})
 

@@ -47,11 +47,12 @@ var inStep = map[string]struct{ step, line string }{
 	"go test -C client ./...":                          {"modules", "go_test -C client -count=1 ./...\n"},
 	"go test ./...":                                    {"test", "go_test ./...\n"},
 	"go test ./internal/payments/crashmatrix":          {"test", " ./..."},
-	"go test ./internal/payments/crashmatrix -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
-	"go test ./internal/payments ./cmd/api":                                          {"test", " ./..."},
-	"go test -C proof ./museum":                                                      {"proof", "go_test -C proof "},
-	"go test -C proof ./client/ts":                                                   {"proof", "go_test -C proof "},
-	"go test -C proof -run TestClient ./browser":                                     {"proof", "go_test -C proof "},
+	"go test -C proof ./night/crashmatrix":             {"enumerations", "go_test -C proof "},
+	"go test -C proof ./night/crashmatrix -run 'TestCrashMatrix/refund/finished'": {"enumerations", "go_test -C proof "},
+	"go test ./internal/payments ./cmd/api":                                       {"test", " ./..."},
+	"go test -C proof ./museum":                                                   {"proof", "go_test -C proof "},
+	"go test -C proof ./client/ts":                                                {"proof", "go_test -C proof "},
+	"go test -C proof -run TestClient ./browser":                                  {"proof", "go_test -C proof "},
 
 	"docker compose up --build --wait": {"docker",
 		"docker compose up --build --wait\n"},
@@ -109,7 +110,7 @@ var inTest = map[string]struct{ dir, test string }{
 	"go run -C proof ./protocol -without close-first,adoption -only I24": {"proof/internal/protocol",
 		"TestWhatWasFoundIsFoundAgain"},
 	"go run -C proof ./protocol -write": {"proof/internal/protocol", "TestWrite"},
-	"go test ./internal/payments/crashmatrix -run TestCrashMatrixIsOnItsPage -update": {"internal/payments/crashmatrix",
+	"go test -C proof ./night/crashmatrix -run TestCrashMatrixIsOnItsPage -update": {"proof/night/crashmatrix",
 		"TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
 
 	`docker compose logs --since 15m api | grep -e '"status":429' -e '"status":503' | grep -o '"tenant_id":"[^"]*"' | sort | uniq -c | sort -rn`: {"internal/http", "TestHandbookFindsTheFlood"},

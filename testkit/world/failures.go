@@ -33,6 +33,9 @@ type Scene struct {
 	Run func(a *Attempt)
 	// Check fails the test unless the operation has had its effect, once. By then no key and no event is unfinished.
 	Check func(a *Attempt)
+	// Only are the statements and requests that fail, by the names of their sub-tests; nil: all. The test fails for a name
+	// that the scene does not reach.
+	Only []string
 	// Ignore are statements and requests whose failure is no failure of the operation, by their names.
 	Ignore []string
 	// Elsewhere says that somebody else makes or charges an intent of the order.
@@ -142,6 +145,7 @@ type stage struct {
 	proxy   *pgproxy.Proxy
 	log     *logs.Buffer
 	cases   []string // what failed, for each order
+	reached []string // of Only
 }
 
 func newStage(t *testing.T, s Scene) *stage {
@@ -163,11 +167,17 @@ func newStage(t *testing.T, s Scene) *stage {
 func (g *stage) run(t *testing.T, failed *placesFailed) {
 	statements, requests := g.rehearse(t, failed)
 	for _, f := range statements {
+		if g.leaves(f) {
+			continue
+		}
 		t.Run(f.String(), func(t *testing.T) {
 			g.attempt(t, f, func() func() bool { return g.proxy.Fail("name: "+f.name+" ", f.nth).HasFired })
 		})
 	}
 	for _, f := range requests {
+		if g.leaves(f) {
+			continue
+		}
 		for _, effect := range []bool{false, true} {
 			if effect && !strings.HasPrefix(f.name, http.MethodPost) {
 				continue // It has none.
@@ -181,6 +191,7 @@ func (g *stage) run(t *testing.T, failed *placesFailed) {
 			})
 		}
 	}
+	g.requireAllReached(t)
 	if t.Failed() {
 		return
 	}

@@ -1,4 +1,3 @@
-// Package crashmatrix has a test and no other code: each operation that moves money is disturbed at each of its places,
-// with each answer of Stripe's, and brought to its end on each way back. It is beside the other tests of payments, and not
-// among them, because go test gives each package ten minutes.
+// Package crashmatrix has a test and no other code: each place of each operation that moves money is disturbed once, and
+// the operation is brought to its end. testkit/crashmatrix has the places, and says how they are disturbed.
 package crashmatrix

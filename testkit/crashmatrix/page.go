@@ -1,46 +1,13 @@
-package crashmatrix_test
+package crashmatrix
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
-	"testing"
-
-	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the crash matrix into docs/guarantees.md")
-
-const (
-	guaranteesPage = "../../../docs/guarantees.md"
-
-	matrixBegin = "<!-- crash matrix: written by `go test ./internal/payments/crashmatrix -run TestCrashMatrixIsOnItsPage " +
-		"-update` -->\n"
-	matrixEnd = "<!-- /crash matrix -->\n"
-)
-
-// TestCrashMatrixIsOnItsPage holds the table in docs/guarantees.md to the cells
-// that are run.
-func TestCrashMatrixIsOnItsPage(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(guaranteesPage)
-	require.NoError(t, err)
-	page := string(text)
-	before, rest, begins := strings.Cut(page, matrixBegin)
-	_, after, ends := strings.Cut(rest, matrixEnd)
-	require.True(t, begins && ends, "docs/guarantees.md has no place for the crash matrix")
-	want := before + matrixBegin + matrixPage() + matrixEnd + after
-	if *update {
-		require.NoError(t, os.WriteFile(guaranteesPage, []byte(want), 0o600))
-		return
-	}
-	require.True(t, want == page, "docs/guarantees.md shows another matrix than is run: %s", matrixBegin)
-}
-
-// matrixPage is the table: a row for each place and answer of Stripe's, and in
-// each field the ways back that are run from there.
-func matrixPage() string {
+// Table is the matrix in Markdown: a row for each place and answer of Stripe's, and in each field the ways back that are
+// run from there. source is the file of TestCrashMatrix, as a link.
+func Table(source string) string {
 	var b strings.Builder
 	var table strings.Builder
 	cells := 0
@@ -57,8 +24,7 @@ func matrixPage() string {
 				if p.name == "none" {
 					ways := o.back(p, out, "undisturbed")
 					cells += len(ways)
-					fmt.Fprintf(&table, "| none: %s | %s | | | | | [`%s`](../internal/payments/crashmatrix/matrix_test.go) |\n",
-						letters(ways), out.name, name)
+					fmt.Fprintf(&table, "| none: %s | %s | | | | | [`%s`](%s) |\n", letters(ways), out.name, name, source)
 					continue
 				}
 				fmt.Fprintf(&table, "| %s | %s |", p.name, out.name)
@@ -72,7 +38,7 @@ func matrixPage() string {
 					cells += len(ways)
 					fmt.Fprintf(&table, " %s |", letters(ways))
 				}
-				fmt.Fprintf(&table, " [`%s`](../internal/payments/crashmatrix/matrix_test.go) |\n", name)
+				fmt.Fprintf(&table, " [`%s`](%s) |\n", name, source)
 			}
 		}
 	}
