@@ -29,19 +29,6 @@ func inBothRegimes(t *testing.T, test func(t *testing.T, s shop.Shop)) {
 	}
 }
 
-// requireReleased checks that the money of the only order was reserved and released, without a refund and without a fee.
-func requireReleased(s shop.Shop) {
-	s.World.T.Helper()
-	require.Zero(s.World.T, s.World.EffectsOf(stripesim.EffectCharge), "nothing was taken")
-	require.Zero(s.World.T, s.World.EffectsOf(stripesim.EffectRefund), "so nothing is given back")
-	require.Zero(s.World.T, s.World.Count(`SELECT count(*) FROM refunds`))
-	require.Equal(s.World.T, "canceled", s.World.Text(`SELECT status FROM payments`))
-	require.Equal(s.World.T, "canceled", s.World.Text(`SELECT status FROM orders`))
-	require.Zero(s.World.T, s.World.Count(`SELECT count(*) FROM ledger_entries`)) // part: ledger
-	s.RequireStock("tea", s.World.Count(`SELECT available FROM stock`), 0)
-	s.RequireWhole()
-}
-
 func TestManualCheckout(t *testing.T) {
 	t.Parallel()
 
@@ -97,7 +84,7 @@ func TestManualCheckout(t *testing.T) {
 			require.NotEmpty(t, shop.SagaOf(t, a).PaymentID)
 			require.Equal(t, 1, s.World.EffectsOf(stripesim.EffectReleased))
 			require.Equal(t, "order.created order.authorized order.reopened order.canceled", events(s, shop.SagaOf(t, a).OrderID))
-			requireReleased(s)
+			s.RequireReleased()
 		})
 	})
 
@@ -142,61 +129,14 @@ func events(s shop.Shop, id string) string {
 	return s.World.Text(`SELECT string_agg(type, ' ' ORDER BY version) FROM outbox_events WHERE aggregate_id = $1`, id)
 }
 
-// manualStopped is a checkout with manual capture that was interrupted at a recovery point.
-func manualStopped(t *testing.T, point string) (s shop.Shop, intent string) {
-	t.Helper()
-	s = shop.New(t, shop.Interrupted(point))
-	s.Checkout("k", shop.TeasLater("pm_card_visa"))
-	require.Equal(t, point, s.World.RecoveryPoint("k"))
-	return s, s.World.Text(`SELECT intent_id FROM payments`)
-}
-
-// Between the steps others may end the authorization at Stripe. That is the end of the step.
+// Between the steps others may end the authorization at Stripe. That is the end of the step. The other recovery points
+// are in proof/night/checkout.
 func TestManualCheckout_EndedAtStripe(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"payment_authorized", "stock_reserved", "capture_recorded"} {
-		t.Run("Canceled/"+point, func(t *testing.T) {
+	for _, e := range shop.EndingsAtStripe() {
+		t.Run(e.Name+"/stock_reserved", func(t *testing.T) {
 			t.Parallel()
-			s, intent := manualStopped(t, point)
-			require.NoError(t, s.World.Sim.CancelInDashboard(intent, "fraudulent"))
-			a := s.Await("k", shop.TeasLater("pm_card_visa"))
-			require.Equal(t, "payment-failed", a.Code(), a)
-			require.Equal(t, "payment_canceled", shop.SagaOf(t, a).Failure.Code)
-			require.Equal(t, shop.Uncaptured, shop.SagaOf(t, a).Course())
-			require.Empty(t, s.World.Posts("cancel"), "there is nothing to cancel")
-			requireReleased(s)
-		})
-		t.Run("Expired/"+point, func(t *testing.T) {
-			t.Parallel()
-			s, intent := manualStopped(t, point)
-			require.NoError(t, s.World.Sim.LapseAuthorization(intent, ""))
-			a := s.Await("k", shop.TeasLater("pm_card_visa"))
-			require.Equal(t, "payment-failed", a.Code(), a)
-			require.Equal(t, "authorization_expired", shop.SagaOf(t, a).Failure.Code)
-			require.Equal(t, "authorization_expired", a.Problem().Payment["failure"].(map[string]any)["code"])
-			require.Equal(t, shop.Uncaptured, shop.SagaOf(t, a).Course())
-			requireReleased(s)
-		})
-		t.Run("Captured/"+point, func(t *testing.T) {
-			t.Parallel()
-			s, intent := manualStopped(t, point)
-			require.NoError(t, s.World.Sim.CaptureInDashboard(intent, 0))
-			a := s.Await("k", shop.TeasLater("pm_card_visa"))
-			require.Equal(t, shop.AllCaptured, shop.SagaOf(t, a).Course(), a)
-			s.World.RequireChargedOnce(shop.SagaOf(t, a).OrderID)
-			s.RequireStock("tea", 8, 0)
-		})
-		t.Run("CapturedInPart/"+point, func(t *testing.T) {
-			t.Parallel()
-			s, intent := manualStopped(t, point)
-			require.NoError(t, s.World.Sim.CaptureInDashboard(intent, 400))
-			a := s.Await("k", shop.TeasLater("pm_card_visa"))
-			require.Equal(t, "payment-failed", a.Code(), a)
-			require.Equal(t, "amount_changed", shop.SagaOf(t, a).Failure.Code)
-			require.Equal(t, shop.CaptureRefunded, shop.SagaOf(t, a).Course())
-			require.EqualValues(t, 400, a.Problem().Payment["amount_refunded"])
-			s.RequireStock("tea", 10, 0)
-			require.Empty(t, shop.Violations(t, s.World.DB.Raw(), s.World.Sim))
+			e.RequireAt(t, "stock_reserved")
 		})
 	}
 
@@ -239,7 +179,7 @@ func TestManualCheckout_EndedAtStripe(t *testing.T) {
 	// It is captured there while the checkout releases it: then what was taken is given back.
 	t.Run("CapturedInsteadOfReleased", func(t *testing.T) {
 		t.Parallel()
-		s, intent := manualStopped(t, "payment_authorized")
+		s, intent := shop.Authorized(t, "payment_authorized")
 		s.Stock("tea", 1)
 		require.NoError(t, s.World.Sim.CaptureInDashboard(intent, 0))
 		a := s.Await("k", shop.TeasLater("pm_card_visa"))
@@ -258,7 +198,7 @@ func TestManualCheckout_HoldsItsAuthorization(t *testing.T) {
 	for _, point := range []string{"payment_authorized", "stock_reserved", "capture_recorded"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			s, _ := manualStopped(t, point)
+			s, _ := shop.Authorized(t, point)
 			payment, order := s.World.Text(`SELECT id FROM payments`), s.World.Text(`SELECT id FROM orders`)
 			require.Equal(t, "authorized", s.Get("/v1/payments/"+payment).Get("status"))
 			require.Equal(t, "payment-in-progress", s.Capture("c", payment, 0).Code())
@@ -277,7 +217,7 @@ func TestManualCheckout_HoldsItsAuthorization(t *testing.T) {
 // hold if it was lost.
 func TestManualCheckout_TakesItsHoldAgain(t *testing.T) {
 	t.Parallel()
-	s, _ := manualStopped(t, "stock_reserved")
+	s, _ := shop.Authorized(t, "stock_reserved")
 	s.World.Exec(`UPDATE payments SET capturing_key = NULL, capturing_minor = NULL`)
 	s.World.Exec(`UPDATE payments SET capturing_key = 'another'`)
 	s.World.ExpireLeases()
@@ -338,7 +278,7 @@ func TestManualCheckout_CanceledByTheCustomer(t *testing.T) {
 
 	t.Run("OrderBeforeItsPayment", func(t *testing.T) {
 		t.Parallel()
-		s, _ := manualStopped(t, "order_created")
+		s, _ := shop.Authorized(t, "order_created")
 		require.Equal(t, http.StatusOK, s.Post("/v1/orders/"+s.World.Text(`SELECT id FROM orders`)+"/cancel", "o", "").Status)
 		a := s.Await("k", shop.TeasLater("pm_card_visa"))
 		require.Equal(t, "order_canceled", shop.SagaOf(t, a).Failure.Code, a)
@@ -354,7 +294,7 @@ func TestManualCheckout_ReservationsExpire(t *testing.T) {
 	for _, by := range []string{"expirer", "itself"} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			s, _ := manualStopped(t, "stock_reserved")
+			s, _ := shop.Authorized(t, "stock_reserved")
 			s.World.ExpireLeases()
 			s.World.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 s'`)
 			if by == "expirer" {
@@ -367,14 +307,14 @@ func TestManualCheckout_ReservationsExpire(t *testing.T) {
 			require.Equal(t, "out-of-stock", a.Code(), a)
 			require.Equal(t, shop.Uncaptured, shop.SagaOf(t, a).Course())
 			require.Empty(t, s.World.Posts("capture"))
-			requireReleased(s)
+			s.RequireReleased()
 		})
 	}
 
 	// From then on the customer may be charged at any moment.
 	t.Run("NotOnceTheCaptureHasBegun", func(t *testing.T) {
 		t.Parallel()
-		s, _ := manualStopped(t, "capture_recorded")
+		s, _ := shop.Authorized(t, "capture_recorded")
 		s.World.ExpireLeases()
 		require.Zero(t, s.World.Count(`SELECT count(*) FROM reservations WHERE expires_at IS NOT NULL`))
 		n, err := s.Checkouts.ExpireReservations(t.Context())
@@ -416,7 +356,7 @@ func TestManualCheckout_CaptureRefused(t *testing.T) {
 			require.Equal(t, shop.Uncaptured, shop.SagaOf(t, a).Course())
 			require.Equal(t, "api_error", shop.SagaOf(t, a).Failure.Code)
 			require.Len(t, s.World.Posts("cancel"), 1)
-			requireReleased(s)
+			s.RequireReleased()
 		})
 	})
 
@@ -433,7 +373,7 @@ func TestManualCheckout_CaptureRefused(t *testing.T) {
 		s.RequireStock("tea", 8, 2)
 		s.World.Sim.ClearFaults()
 		require.Equal(t, shop.Uncaptured, shop.SagaOf(t, s.Await("k", shop.TeasLater("pm_card_visa"))).Course())
-		requireReleased(s)
+		s.RequireReleased()
 	})
 
 	t.Run("IsCapturedInTheDashboardFirst", func(t *testing.T) {
@@ -456,7 +396,7 @@ func TestManualCheckout_CaptureRefused(t *testing.T) {
 		s.Checkout("k", shop.TeasLater("pm_card_visa"))
 		require.NoError(t, s.World.Sim.CancelInDashboard(s.World.Text(`SELECT intent_id FROM payments`), ""))
 		require.Equal(t, shop.Uncaptured, shop.SagaOf(t, s.Await("k", shop.TeasLater("pm_card_visa"))).Course())
-		requireReleased(s)
+		s.RequireReleased()
 	})
 }
 
@@ -536,7 +476,7 @@ func TestManualCheckout_OneSagaPerKey(t *testing.T) {
 // TestManualCheckout_RefundOfReleaseIsOwed: the money that others captured is owed, and the checkout waits for it.
 func TestManualCheckout_RefundOfReleaseIsOwed(t *testing.T) {
 	t.Parallel()
-	s, intent := manualStopped(t, "payment_authorized")
+	s, intent := shop.Authorized(t, "payment_authorized")
 	s.Stock("tea", 1)
 	require.NoError(t, s.World.Sim.CaptureInDashboard(intent, 0))
 	s.World.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.StoredError, Status: http.StatusBadRequest,

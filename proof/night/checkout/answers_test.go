@@ -47,3 +47,16 @@ func TestManualCheckout_LostAnswers(t *testing.T) {
 		}
 	}
 }
+
+// Between the steps others may end the authorization at Stripe. That is the end of the step.
+func TestManualCheckout_EndedAtStripe(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"payment_authorized", "stock_reserved", "capture_recorded"} {
+		for _, e := range shop.EndingsAtStripe() {
+			t.Run(e.Name+"/"+point, func(t *testing.T) {
+				t.Parallel()
+				e.RequireAt(t, point)
+			})
+		}
+	}
+}
