@@ -130,7 +130,7 @@ func events(s shop.Shop, id string) string {
 }
 
 // Between the steps others may end the authorization at Stripe. That is the end of the step. The other recovery points
-// are in proof/night/checkout.
+// run by night.
 func TestManualCheckout_EndedAtStripe(t *testing.T) {
 	t.Parallel()
 	for _, e := range shop.EndingsAtStripe() {
@@ -324,8 +324,8 @@ func TestManualCheckout_ReservationsExpire(t *testing.T) {
 	})
 }
 
-// The answers of Stripe's to the authorization, the capture and the release can be lost. Every kind of loss is in
-// proof/night/checkout.
+// The answers of Stripe's to the authorization, the capture and the release can be lost. Every kind of loss runs
+// by night.
 func TestManualCheckout_LostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, l := range []shop.LostAnswer{

@@ -12,7 +12,7 @@ import (
 )
 
 // Killed right after any recovery point, a declined checkout ends as it would have ended, with every effect made
-// once. The other ways that a checkout can take are in proof/night/checkout.
+// once. The other ways that a checkout can take run by night.
 func TestCheckout_SurvivesAKillAtEachRecoveryPoint(t *testing.T) {
 	t.Parallel()
 	declined := shop.Way{
@@ -30,7 +30,7 @@ func TestCheckout_SurvivesAKillAtEachRecoveryPoint(t *testing.T) {
 }
 
 // The same with the real program and a real SIGKILL. The one that finishes it is
-// another process, which nobody asks. The other recovery points are in proof/night/checkout.
+// another process, which nobody asks. The other recovery points run by night.
 func TestCheckout_SurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
 	shop.RequireSurvivesSIGKILL(t, "payment_made", shop.TwoTeas("pm_card_visa"), shop.AllDone)
@@ -72,7 +72,7 @@ func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 	s.RequireWhole()
 }
 
-// An answer of Stripe's to an undoing can be lost, too. Every kind of loss is in proof/night/checkout.
+// An answer of Stripe's to an undoing can be lost, too. Every kind of loss runs by night.
 func TestCheckout_LostAnswersToCompensations(t *testing.T) {
 	t.Parallel()
 	s, a := shop.LostAnswer{Op: "intent.cancel", Kind: stripesim.Drop, Stock: 10, Available: 10,

@@ -10,7 +10,7 @@ import (
 )
 
 // An error of a phase is reported, and the phase is done all the same, once. Here the last statement of each phase
-// fails; in proof/night/checkout each statement and each request to Stripe does, of all ways that a checkout can take.
+// fails; by night each statement and each request to Stripe does, of all ways that a checkout can take.
 func TestStepsSwallowNoError(t *testing.T) {
 	t.Parallel()
 	world.RequireNoPhaseSwallows(t,

@@ -263,7 +263,7 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		})
 	}
 
-	// Found by TestCheckout_EveryPathEndsWhole (proof/night/checkout): with both reasons to give up, the
+	// Found by random paths: with both reasons to give up, the
 	// checkout took the one whose step the other had failed already.
 	t.Run("AndTheReservationRunOut", func(t *testing.T) {
 		t.Parallel()

@@ -7,7 +7,7 @@ import (
 )
 
 // An error while a dispute is recorded is reported, and the next round records it. Here the last statement of each
-// transaction fails; in proof/night/disputes each statement and each request to Stripe does.
+// transaction fails; by night each statement and each request to Stripe does.
 func TestRecordingOfDisputesSwallowsNoError(t *testing.T) {
 	t.Parallel()
 	world.RequireNoPhaseSwallows(t, world.Scene{Name: "Found", Prepare: (*world.Attempt).Disputed,

@@ -15,7 +15,7 @@ import (
 // TestRestoredRefund: the database goes back to before a refund, Stripe does not,
 // and its client, who was never answered or wants to be sure, sends the key again.
 // The money went back once, and that is what the client is told. All combinations of
-// amount, age and finder are in proof/night/reconcile.
+// amount, age and finder run by night.
 func TestRestoredRefund(t *testing.T) {
 	t.Parallel()
 	const part = `{"amount":300}`

@@ -14,7 +14,7 @@ import (
 )
 
 // A round that fails says so, and the next does what it has left. Here the last statement of each phase of an adoption
-// fails; in proof/night/reconcile each statement and each request to Stripe does, of everything that a round does.
+// fails; by night each statement and each request to Stripe does, of everything that a round does.
 func TestRoundSwallowsNoError(t *testing.T) {
 	t.Parallel()
 	world.RequireNoPhaseSwallows(t, world.Scene{
@@ -32,7 +32,7 @@ func TestRoundSwallowsNoError(t *testing.T) {
 }
 
 // The audit reports every error: without it what it could not read would seem to agree. Each statement of the audit
-// fails in proof/night/reconcile.
+// fails by night.
 func TestAuditSwallowsNoError(t *testing.T) {
 	t.Parallel()
 	_, api, proxy := world.Proxied(t, world.LocalOptions{})
