@@ -76,7 +76,7 @@ var parts = []part{
 			"internal/postgres/queries_operator_checkouts_test.go",
 			"internal/http/lists_checkouts_test.go", "internal/http/waits_checkouts_test.go",
 			"internal/payments/invariants_checkouts_test.go", "internal/keyhistory/history_checkouts_test.go",
-			"testkit/world/checkouts.go", "testkit/openapi/apitest_test.go",
+			"testkit/world/checkouts.go", "testkit/shop/", "testkit/openapi/apitest_test.go",
 			"cmd/api/secrets_test.go",
 		},
 	},

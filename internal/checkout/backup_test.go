@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
 
@@ -20,16 +21,16 @@ func TestCheckout_CreationPastKeyLifetime(t *testing.T) {
 		t.Parallel()
 		k := world.NewBackup(t, 25*time.Hour, func(b *world.Books) {
 			require.Equal(b.T, http.StatusOK, b.API.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
-			require.Equal(b.T, http.StatusCreated, b.API.Post("/v1/checkouts", "k", twoTeas("pm_card_visa")).Status)
+			require.Equal(b.T, http.StatusCreated, b.API.Post("/v1/checkouts", "k", shop.TwoTeas("pm_card_visa")).Status)
 		})
 		r := k.Restored(world.LocalOptions{})
 		r.API.Complete()
-		a := r.API.Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
+		a := r.API.Post("/v1/checkouts", "k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, http.StatusCreated, a.Status, a)
-		require.Equal(t, allDone, sagaOf(t, a).steps())
+		require.Equal(t, shop.AllDone, shop.SagaOf(t, a).Course())
 		require.Equal(t, 1, r.Sim.ChargeCount(""))
-		s := shop{Local: r.API, w: r.World}
-		s.requireStock("tea", 8, 0)
-		s.requireWhole()
+		s := shop.Shop{Local: r.API, World: r.World}
+		s.RequireStock("tea", 8, 0)
+		s.RequireWhole()
 	})
 }

@@ -10,53 +10,23 @@ import (
 	"example.com/payonce/db" // part: operator
 	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
 
 // This file is what is true of checkouts with manual capture alone. What is true of both kinds is in the files of the other.
 
-// teasLater is twoTeas with the money reserved first.
-func teasLater(method string) string {
-	return strings.TrimSuffix(twoTeas(method), "}") + `,"capture":"manual"}`
-}
-
-const (
-	allCaptured = "create_order:done authorize:done reserve_stock:done capture:done notify:done "
-	// Of a payment that was refused: nothing is reserved.
-	unauthorized = "create_order:compensated authorize:failed cancel_order:done "
-	// Of a capture that took nothing.
-	uncaptured = "create_order:compensated authorize:compensated reserve_stock:compensated capture:failed " +
-		"release_stock:done release_payment:done cancel_order:done "
-	unreserved = "create_order:compensated authorize:compensated reserve_stock:failed release_payment:done cancel_order:done "
-	// Of one whose money was taken and returned.
-	captureRefunded = "create_order:compensated authorize:compensated reserve_stock:compensated capture:compensated " +
-		"notify:failed refund:done release_stock:done release_payment:done cancel_order:done "
-)
-
 // inBothRegimes runs a test once for each way in which Stripe shows what was released.
-func inBothRegimes(t *testing.T, test func(t *testing.T, s shop)) {
+func inBothRegimes(t *testing.T, test func(t *testing.T, s shop.Shop)) {
 	t.Helper()
 	for _, regime := range []stripesim.ReleaseRegime{stripesim.RegimeRefunds, stripesim.RegimeBasil} {
 		t.Run(string(regime), func(t *testing.T) {
 			t.Parallel()
-			s := newShop(t, world.LocalOptions{})
-			require.NoError(t, s.w.Sim.SetReleaseRegime(regime))
+			s := shop.New(t, world.LocalOptions{})
+			require.NoError(t, s.World.Sim.SetReleaseRegime(regime))
 			test(t, s)
 		})
 	}
-}
-
-// released checks that the money of the only order was reserved and released, without a refund and without a fee.
-func (s shop) requireReleased() {
-	s.w.T.Helper()
-	require.Zero(s.w.T, s.w.EffectsOf(stripesim.EffectCharge), "nothing was taken")
-	require.Zero(s.w.T, s.w.EffectsOf(stripesim.EffectRefund), "so nothing is given back")
-	require.Zero(s.w.T, s.w.Count(`SELECT count(*) FROM refunds`))
-	require.Equal(s.w.T, "canceled", s.w.Text(`SELECT status FROM payments`))
-	require.Equal(s.w.T, "canceled", s.w.Text(`SELECT status FROM orders`))
-	require.Zero(s.w.T, s.w.Count(`SELECT count(*) FROM ledger_entries`)) // part: ledger
-	s.requireStock("tea", s.w.Count(`SELECT available FROM stock`), 0)
-	s.requireWhole()
 }
 
 func TestManualCheckout(t *testing.T) {
@@ -64,208 +34,161 @@ func TestManualCheckout(t *testing.T) {
 
 	t.Run("DoesEveryStepOnce", func(t *testing.T) {
 		t.Parallel()
-		inBothRegimes(t, func(t *testing.T, s shop) {
-			a := s.checkout("k", teasLater("pm_card_visa"))
+		inBothRegimes(t, func(t *testing.T, s shop.Shop) {
+			a := s.Checkout("k", shop.TeasLater("pm_card_visa"))
 			require.Equal(t, http.StatusCreated, a.Status, a)
 			require.Equal(t, "manual", a.Get("capture"))
-			g := sagaOf(t, a)
-			require.Equal(t, allCaptured, g.steps())
+			g := shop.SagaOf(t, a)
+			require.Equal(t, shop.AllCaptured, g.Course())
 			require.JSONEq(t, string(a.Body), string(s.Get("/v1/checkouts/"+g.ID).Body))
-			s.w.RequireChargedOnce(g.OrderID)
-			require.Len(t, s.w.Posts("confirm"), 1)
-			require.Len(t, s.w.Posts("capture"), 1)
-			require.Equal(t, s.w.Tenant.ID+":k:capture", s.w.Posts("capture")[0].Key)
-			require.Equal(t, "order.created order.authorized order.paid", s.events(g.OrderID))
-			require.Equal(t, "payment.created payment.authorized payment.succeeded", s.events(g.PaymentID))
-			s.requireStock("tea", 8, 0)
-			s.requireWhole()
-			again := s.checkout("k", teasLater("pm_card_visa"))
+			s.World.RequireChargedOnce(g.OrderID)
+			require.Len(t, s.World.Posts("confirm"), 1)
+			require.Len(t, s.World.Posts("capture"), 1)
+			require.Equal(t, s.World.Tenant.ID+":k:capture", s.World.Posts("capture")[0].Key)
+			require.Equal(t, "order.created order.authorized order.paid", events(s, g.OrderID))
+			require.Equal(t, "payment.created payment.authorized payment.succeeded", events(s, g.PaymentID))
+			s.RequireStock("tea", 8, 0)
+			s.RequireWhole()
+			again := s.Checkout("k", shop.TeasLater("pm_card_visa"))
 			require.True(t, again.Replayed())
 			require.Equal(t, a.Identity(), again.Identity())
-			require.Equal(t, "idempotency-key-mismatch", s.checkout("k", twoTeas("pm_card_visa")).Code(), "another request")
+			require.Equal(t, "idempotency-key-mismatch", s.Checkout("k", shop.TwoTeas("pm_card_visa")).Code(), "another request")
 		})
 	})
 
 	// The default is the other kind, and a request that says so is the same request.
 	t.Run("IsAutomaticUnlessItSaysSo", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		a := s.checkout("k", twoTeas("pm_card_visa"))
+		s := shop.New(t, world.LocalOptions{})
+		a := s.Checkout("k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, "automatic", a.Get("capture"))
-		require.Equal(t, allDone, sagaOf(t, a).steps())
-		require.Len(t, sagaOf(t, a).Steps, 7)
-		said := s.checkout("k", strings.TrimSuffix(twoTeas("pm_card_visa"), "}")+`,"capture":"automatic"}`)
+		require.Equal(t, shop.AllDone, shop.SagaOf(t, a).Course())
+		require.Len(t, shop.SagaOf(t, a).Steps, 7)
+		said := s.Checkout("k", strings.TrimSuffix(shop.TwoTeas("pm_card_visa"), "}")+`,"capture":"automatic"}`)
 		require.True(t, said.Replayed())
-		require.NotContains(t, s.w.Text(`SELECT params_sha256 IS NULL FROM stripe_calls LIMIT 1`), "true")
-		wrong := s.checkout("w", strings.TrimSuffix(twoTeas("pm_card_visa"), "}")+`,"capture":"later"}`)
+		require.NotContains(t, s.World.Text(`SELECT params_sha256 IS NULL FROM stripe_calls LIMIT 1`), "true")
+		wrong := s.Checkout("w", strings.TrimSuffix(shop.TwoTeas("pm_card_visa"), "}")+`,"capture":"later"}`)
 		require.Equal(t, "invalid-request", wrong.Code())
 	})
 
 	t.Run("ReleasesTheMoneyOfWhatIsOutOfStock", func(t *testing.T) {
 		t.Parallel()
-		inBothRegimes(t, func(t *testing.T, s shop) {
-			s.stock("tea", 1)
-			a := s.checkout("k", teasLater("pm_card_visa"))
+		inBothRegimes(t, func(t *testing.T, s shop.Shop) {
+			s.Stock("tea", 1)
+			a := s.Checkout("k", shop.TeasLater("pm_card_visa"))
 			require.Equal(t, http.StatusConflict, a.Status, a)
 			require.Equal(t, "out-of-stock", a.Code())
 			require.Equal(t, "There is not enough of tea. What was reserved on the card is released, or returned if it was taken meanwhile.",
 				a.Get("detail"))
-			require.Equal(t, unreserved, sagaOf(t, a).steps())
-			require.NotEmpty(t, sagaOf(t, a).PaymentID)
-			require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectReleased))
-			require.Equal(t, "order.created order.authorized order.reopened order.canceled", s.events(sagaOf(t, a).OrderID))
-			s.requireReleased()
+			require.Equal(t, shop.Unreserved, shop.SagaOf(t, a).Course())
+			require.NotEmpty(t, shop.SagaOf(t, a).PaymentID)
+			require.Equal(t, 1, s.World.EffectsOf(stripesim.EffectReleased))
+			require.Equal(t, "order.created order.authorized order.reopened order.canceled", events(s, shop.SagaOf(t, a).OrderID))
+			s.RequireReleased()
 		})
 	})
 
 	t.Run("ReservesNothingForADeclinedCard", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		a := s.checkout("k", teasLater("pm_card_visa_chargeDeclinedInsufficientFunds"))
+		s := shop.New(t, world.LocalOptions{})
+		a := s.Checkout("k", shop.TeasLater("pm_card_visa_chargeDeclinedInsufficientFunds"))
 		require.Equal(t, "payment-declined", a.Code(), a)
 		require.Equal(t, "insufficient_funds", *a.Problem().DeclineCode)
-		require.Equal(t, unauthorized, sagaOf(t, a).steps())
-		require.Zero(t, s.w.Count(`SELECT count(*) FROM reservations`))
-		require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectCancel), "its intent cannot be paid any more")
-		s.requireStock("tea", 10, 0)
-		s.requireWhole()
+		require.Equal(t, shop.Unauthorized, shop.SagaOf(t, a).Course())
+		require.Zero(t, s.World.Count(`SELECT count(*) FROM reservations`))
+		require.Equal(t, 1, s.World.EffectsOf(stripesim.EffectCancel), "its intent cannot be paid any more")
+		s.RequireStock("tea", 10, 0)
+		s.RequireWhole()
 	})
 
 	// No stock is held while the customer is at the 3-D Secure page.
 	t.Run("HoldsNoStockForACustomerWhoMustAct", func(t *testing.T) {
 		t.Parallel()
 		for _, passes := range []bool{true, false} {
-			s := newShop(t, world.LocalOptions{})
-			body := teasLater("pm_card_authenticationRequired")
-			a := s.checkout("k", body)
+			s := shop.New(t, world.LocalOptions{})
+			body := shop.TeasLater("pm_card_authenticationRequired")
+			a := s.Checkout("k", body)
 			require.Equal(t, http.StatusAccepted, a.Status, a)
-			require.Equal(t, "running", sagaOf(t, a).Steps[1].Status)
-			s.requireStock("tea", 10, 0)
-			authenticates(passes)(s)
-			a = s.await("k", body)
+			require.Equal(t, "running", shop.SagaOf(t, a).Steps[1].Status)
+			s.RequireStock("tea", 10, 0)
+			s.Authenticate(passes)
+			a = s.Await("k", body)
 			if passes {
-				require.Equal(t, allCaptured, sagaOf(t, a).steps(), a)
+				require.Equal(t, shop.AllCaptured, shop.SagaOf(t, a).Course(), a)
 			} else {
-				require.Equal(t, unauthorized, sagaOf(t, a).steps(), a)
+				require.Equal(t, shop.Unauthorized, shop.SagaOf(t, a).Course(), a)
 			}
-			s.requireWhole()
+			s.RequireWhole()
 		}
 	})
 }
 
 // events are the types of the events of an object, in their order.
-func (s shop) events(id string) string {
-	s.w.T.Helper()
-	return s.w.Text(`SELECT string_agg(type, ' ' ORDER BY version) FROM outbox_events WHERE aggregate_id = $1`, id)
+func events(s shop.Shop, id string) string {
+	s.World.T.Helper()
+	return s.World.Text(`SELECT string_agg(type, ' ' ORDER BY version) FROM outbox_events WHERE aggregate_id = $1`, id)
 }
 
-// manualStopped is a checkout with manual capture that was interrupted at a recovery point.
-func manualStopped(t *testing.T, point string) (s shop, intent string) {
-	t.Helper()
-	s = newShop(t, interrupted(point))
-	s.checkout("k", teasLater("pm_card_visa"))
-	require.Equal(t, point, s.w.RecoveryPoint("k"))
-	return s, s.w.Text(`SELECT intent_id FROM payments`)
-}
-
-// Between the steps others may end the authorization at Stripe. That is the end of the step.
+// Between the steps others may end the authorization at Stripe. That is the end of the step. The other recovery points
+// run by night.
 func TestManualCheckout_EndedAtStripe(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"payment_authorized", "stock_reserved", "capture_recorded"} {
-		t.Run("Canceled/"+point, func(t *testing.T) {
+	for _, e := range shop.EndingsAtStripe() {
+		t.Run(e.Name+"/stock_reserved", func(t *testing.T) {
 			t.Parallel()
-			s, intent := manualStopped(t, point)
-			require.NoError(t, s.w.Sim.CancelInDashboard(intent, "fraudulent"))
-			a := s.await("k", teasLater("pm_card_visa"))
-			require.Equal(t, "payment-failed", a.Code(), a)
-			require.Equal(t, "payment_canceled", sagaOf(t, a).Failure.Code)
-			require.Equal(t, uncaptured, sagaOf(t, a).steps())
-			require.Empty(t, s.w.Posts("cancel"), "there is nothing to cancel")
-			s.requireReleased()
-		})
-		t.Run("Expired/"+point, func(t *testing.T) {
-			t.Parallel()
-			s, intent := manualStopped(t, point)
-			require.NoError(t, s.w.Sim.LapseAuthorization(intent, ""))
-			a := s.await("k", teasLater("pm_card_visa"))
-			require.Equal(t, "payment-failed", a.Code(), a)
-			require.Equal(t, "authorization_expired", sagaOf(t, a).Failure.Code)
-			require.Equal(t, "authorization_expired", a.Problem().Payment["failure"].(map[string]any)["code"])
-			require.Equal(t, uncaptured, sagaOf(t, a).steps())
-			s.requireReleased()
-		})
-		t.Run("Captured/"+point, func(t *testing.T) {
-			t.Parallel()
-			s, intent := manualStopped(t, point)
-			require.NoError(t, s.w.Sim.CaptureInDashboard(intent, 0))
-			a := s.await("k", teasLater("pm_card_visa"))
-			require.Equal(t, allCaptured, sagaOf(t, a).steps(), a)
-			s.w.RequireChargedOnce(sagaOf(t, a).OrderID)
-			s.requireStock("tea", 8, 0)
-		})
-		t.Run("CapturedInPart/"+point, func(t *testing.T) {
-			t.Parallel()
-			s, intent := manualStopped(t, point)
-			require.NoError(t, s.w.Sim.CaptureInDashboard(intent, 400))
-			a := s.await("k", teasLater("pm_card_visa"))
-			require.Equal(t, "payment-failed", a.Code(), a)
-			require.Equal(t, "amount_changed", sagaOf(t, a).Failure.Code)
-			require.Equal(t, captureRefunded, sagaOf(t, a).steps())
-			require.EqualValues(t, 400, a.Problem().Payment["amount_refunded"])
-			s.requireStock("tea", 10, 0)
-			require.Empty(t, sagaViolations(t, s.w.DB.Raw(), s.w.Sim))
+			e.RequireAt(t, "stock_reserved")
 		})
 	}
 
 	// It was captured there before it was seen to be authorized.
 	t.Run("CapturedBeforeItIsSeen", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
-		require.Equal(t, http.StatusAccepted, s.checkout("k", teasLater("pm_card_visa")).Status)
-		require.NoError(t, s.w.Sim.CaptureInDashboard(s.w.Text(`SELECT intent_id FROM payments`), 0))
-		a := s.await("k", teasLater("pm_card_visa"))
-		require.Equal(t, allCaptured, sagaOf(t, a).steps(), a)
-		require.Empty(t, s.w.Posts("capture"))
-		s.requireStock("tea", 8, 0)
+		s := shop.New(t, world.LocalOptions{})
+		s.World.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		require.Equal(t, http.StatusAccepted, s.Checkout("k", shop.TeasLater("pm_card_visa")).Status)
+		require.NoError(t, s.World.Sim.CaptureInDashboard(s.World.Text(`SELECT intent_id FROM payments`), 0))
+		a := s.Await("k", shop.TeasLater("pm_card_visa"))
+		require.Equal(t, shop.AllCaptured, shop.SagaOf(t, a).Course(), a)
+		require.Empty(t, s.World.Posts("capture"))
+		s.RequireStock("tea", 8, 0)
 	})
 
 	// Its order was closed before it was seen.
 	t.Run("OfAClosedOrder", func(t *testing.T) {
 		t.Parallel()
 		for name, captured := range map[string]bool{"Authorized": false, "Captured": true} {
-			s := newShop(t, world.LocalOptions{})
-			s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
-			require.Equal(t, http.StatusAccepted, s.checkout("k", teasLater("pm_card_visa")).Status)
+			s := shop.New(t, world.LocalOptions{})
+			s.World.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+			require.Equal(t, http.StatusAccepted, s.Checkout("k", shop.TeasLater("pm_card_visa")).Status)
 			if captured {
-				require.NoError(t, s.w.Sim.CaptureInDashboard(s.w.Text(`SELECT intent_id FROM payments`), 0))
+				require.NoError(t, s.World.Sim.CaptureInDashboard(s.World.Text(`SELECT intent_id FROM payments`), 0))
 			}
-			s.w.Exec(`UPDATE orders SET status = 'canceled', version = version + 1`)
-			a := s.await("k", teasLater("pm_card_visa"))
+			s.World.Exec(`UPDATE orders SET status = 'canceled', version = version + 1`)
+			a := s.Await("k", shop.TeasLater("pm_card_visa"))
 			require.Equal(t, "payment-failed", a.Code(), "%s: %s", name, a)
-			require.Equal(t, "compensated", sagaOf(t, a).Status)
-			require.Equal(t, "canceled", s.w.Text(`SELECT status FROM orders`))
+			require.Equal(t, "compensated", shop.SagaOf(t, a).Status)
+			require.Equal(t, "canceled", s.World.Text(`SELECT status FROM orders`))
 			taken := map[bool]int{true: 1}[captured]
-			require.Equal(t, taken, s.w.EffectsOf(stripesim.EffectCharge))
-			require.Equal(t, taken, s.w.EffectsOf(stripesim.EffectRefund))
-			require.Equal(t, taken, s.w.Count(`SELECT count(*) FROM outbox_events WHERE type = 'payment.succeeded'`))
-			s.requireStock("tea", 10, 0)
+			require.Equal(t, taken, s.World.EffectsOf(stripesim.EffectCharge))
+			require.Equal(t, taken, s.World.EffectsOf(stripesim.EffectRefund))
+			require.Equal(t, taken, s.World.Count(`SELECT count(*) FROM outbox_events WHERE type = 'payment.succeeded'`))
+			s.RequireStock("tea", 10, 0)
 		}
 	})
 
 	// It is captured there while the checkout releases it: then what was taken is given back.
 	t.Run("CapturedInsteadOfReleased", func(t *testing.T) {
 		t.Parallel()
-		s, intent := manualStopped(t, "payment_authorized")
-		s.stock("tea", 1)
-		require.NoError(t, s.w.Sim.CaptureInDashboard(intent, 0))
-		a := s.await("k", teasLater("pm_card_visa"))
+		s, intent := shop.Authorized(t, "payment_authorized")
+		s.Stock("tea", 1)
+		require.NoError(t, s.World.Sim.CaptureInDashboard(intent, 0))
+		a := s.Await("k", shop.TeasLater("pm_card_visa"))
 		require.Equal(t, "out-of-stock", a.Code(), a)
-		require.Equal(t, unreserved, sagaOf(t, a).steps())
-		require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectRefund))
-		require.Equal(t, "refunded", s.w.Text(`SELECT status FROM orders`))
-		s.requireStock("tea", 1, 0)
-		require.Empty(t, sagaViolations(t, s.w.DB.Raw(), s.w.Sim))
+		require.Equal(t, shop.Unreserved, shop.SagaOf(t, a).Course())
+		require.Equal(t, 1, s.World.EffectsOf(stripesim.EffectRefund))
+		require.Equal(t, "refunded", s.World.Text(`SELECT status FROM orders`))
+		s.RequireStock("tea", 1, 0)
+		require.Empty(t, shop.Violations(t, s.World.DB.Raw(), s.World.Sim))
 	})
 }
 
@@ -275,40 +198,40 @@ func TestManualCheckout_HoldsItsAuthorization(t *testing.T) {
 	for _, point := range []string{"payment_authorized", "stock_reserved", "capture_recorded"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			s, _ := manualStopped(t, point)
-			payment, order := s.w.Text(`SELECT id FROM payments`), s.w.Text(`SELECT id FROM orders`)
+			s, _ := shop.Authorized(t, point)
+			payment, order := s.World.Text(`SELECT id FROM payments`), s.World.Text(`SELECT id FROM orders`)
 			require.Equal(t, "authorized", s.Get("/v1/payments/"+payment).Get("status"))
 			require.Equal(t, "payment-in-progress", s.Capture("c", payment, 0).Code())
 			require.Equal(t, "payment-in-progress", s.CancelPayment("x", payment).Code())
 			require.Equal(t, "payment-in-progress", s.Post("/v1/orders/"+order+"/cancel", "o", "").Code())
 			require.Equal(t, "payment-in-progress", s.Pay("p", order, "pm_card_visa").Code())
-			a := s.await("k", teasLater("pm_card_visa"))
-			require.Equal(t, allCaptured, sagaOf(t, a).steps(), a)
+			a := s.Await("k", shop.TeasLater("pm_card_visa"))
+			require.Equal(t, shop.AllCaptured, shop.SagaOf(t, a).Course(), a)
 			require.Equal(t, "payment-not-capturable", s.Capture("c", payment, 0).Code(), "the key is free until then")
-			s.requireWhole()
+			s.RequireWhole()
 		})
 	}
 }
 
-// The customer cancels at the 3-D Secure page: the payment, or its order.
 // TestManualCheckout_TakesItsHoldAgain: a capture does not begin while another holds the authorization, and takes the
 // hold if it was lost.
 func TestManualCheckout_TakesItsHoldAgain(t *testing.T) {
 	t.Parallel()
-	s, _ := manualStopped(t, "stock_reserved")
-	s.w.Exec(`UPDATE payments SET capturing_key = NULL, capturing_minor = NULL`)
-	s.w.Exec(`UPDATE payments SET capturing_key = 'another'`)
-	s.w.ExpireLeases()
+	s, _ := shop.Authorized(t, "stock_reserved")
+	s.World.Exec(`UPDATE payments SET capturing_key = NULL, capturing_minor = NULL`)
+	s.World.Exec(`UPDATE payments SET capturing_key = 'another'`)
+	s.World.ExpireLeases()
 	s.Complete()
-	require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
-	require.Empty(t, s.w.Posts("capture"))
-	require.Contains(t, s.w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'k'`), "in progress")
-	s.w.Exec(`UPDATE payments SET capturing_key = NULL`)
-	a := s.await("k", teasLater("pm_card_visa"))
-	require.Equal(t, allCaptured, sagaOf(t, a).steps(), a)
-	require.Len(t, s.w.Posts("capture"), 1)
+	require.Equal(t, "stock_reserved", s.World.RecoveryPoint("k"))
+	require.Empty(t, s.World.Posts("capture"))
+	require.Contains(t, s.World.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'k'`), "in progress")
+	s.World.Exec(`UPDATE payments SET capturing_key = NULL`)
+	a := s.Await("k", shop.TeasLater("pm_card_visa"))
+	require.Equal(t, shop.AllCaptured, shop.SagaOf(t, a).Course(), a)
+	require.Len(t, s.World.Posts("capture"), 1)
 }
 
+// The customer cancels at the 3-D Secure page: the payment, or its order.
 func TestManualCheckout_CanceledByTheCustomer(t *testing.T) {
 	t.Parallel()
 	for name, path := range map[string]string{
@@ -316,52 +239,52 @@ func TestManualCheckout_CanceledByTheCustomer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newShop(t, world.LocalOptions{})
-			body := teasLater("pm_card_authenticationRequired")
-			require.Equal(t, http.StatusAccepted, s.checkout("k", body).Status)
-			canceled := s.Post(s.w.Text(path)+"/cancel", "cancel", "")
+			s := shop.New(t, world.LocalOptions{})
+			body := shop.TeasLater("pm_card_authenticationRequired")
+			require.Equal(t, http.StatusAccepted, s.Checkout("k", body).Status)
+			canceled := s.Post(s.World.Text(path)+"/cancel", "cancel", "")
 			require.Equal(t, http.StatusOK, canceled.Status, canceled)
-			a := s.await("k", body)
-			require.Equal(t, "payment_canceled", sagaOf(t, a).Failure.Code, a)
-			require.Equal(t, unauthorized, sagaOf(t, a).steps())
-			s.requireWhole()
+			a := s.Await("k", body)
+			require.Equal(t, "payment_canceled", shop.SagaOf(t, a).Failure.Code, a)
+			require.Equal(t, shop.Unauthorized, shop.SagaOf(t, a).Course())
+			s.RequireWhole()
 		})
 
 		// The cancel has begun when the customer passes. Whichever is executed first at Stripe, both agree.
 		t.Run(name+"WhileTheyPass", func(t *testing.T) {
 			t.Parallel()
-			s := newShop(t, world.LocalOptions{})
-			body := teasLater("pm_card_authenticationRequired")
-			require.Equal(t, http.StatusAccepted, s.checkout("k", body).Status)
-			cancels := s.w.Sim.Hold(stripesim.Selector{Op: "intent.cancel"}, stripesim.BeforeEffect)
-			cancel := s.w.Text(path) + "/cancel"
+			s := shop.New(t, world.LocalOptions{})
+			body := shop.TeasLater("pm_card_authenticationRequired")
+			require.Equal(t, http.StatusAccepted, s.Checkout("k", body).Status)
+			cancels := s.World.Sim.Hold(stripesim.Selector{Op: "intent.cancel"}, stripesim.BeforeEffect)
+			cancel := s.World.Text(path) + "/cancel"
 			begun := world.Async(func() world.Answer { return s.Post(cancel, "cancel", "") })
-			world.WaitHeld(s.w, cancels)
-			authenticates(true)(s)
-			during := s.checkout("k", body)
+			world.WaitHeld(s.World, cancels)
+			s.Authenticate(true)
+			during := s.Checkout("k", body)
 			cancels.Release()
 			<-begun
-			a := s.await("k", body)
+			a := s.Await("k", body)
 			require.Equal(t, http.StatusAccepted, during.Status, during)
-			require.Equal(t, "payment_canceled", sagaOf(t, a).Failure.Code, a)
-			steps := unauthorized // The checkout has waited for the cancel of its order.
+			require.Equal(t, "payment_canceled", shop.SagaOf(t, a).Failure.Code, a)
+			steps := shop.Unauthorized // The checkout has waited for the cancel of its order.
 			if name == "Payment" {
-				steps = uncaptured
+				steps = shop.Uncaptured
 			}
-			require.Equal(t, steps, sagaOf(t, a).steps())
-			s.requireWhole()
+			require.Equal(t, steps, shop.SagaOf(t, a).Course())
+			s.RequireWhole()
 		})
 	}
 
 	t.Run("OrderBeforeItsPayment", func(t *testing.T) {
 		t.Parallel()
-		s, _ := manualStopped(t, "order_created")
-		require.Equal(t, http.StatusOK, s.Post("/v1/orders/"+s.w.Text(`SELECT id FROM orders`)+"/cancel", "o", "").Status)
-		a := s.await("k", teasLater("pm_card_visa"))
-		require.Equal(t, "order_canceled", sagaOf(t, a).Failure.Code, a)
-		require.Equal(t, unauthorized, sagaOf(t, a).steps())
-		require.Empty(t, s.w.Posts("confirm"))
-		s.requireWhole()
+		s, _ := shop.Authorized(t, "order_created")
+		require.Equal(t, http.StatusOK, s.Post("/v1/orders/"+s.World.Text(`SELECT id FROM orders`)+"/cancel", "o", "").Status)
+		a := s.Await("k", shop.TeasLater("pm_card_visa"))
+		require.Equal(t, "order_canceled", shop.SagaOf(t, a).Failure.Code, a)
+		require.Equal(t, shop.Unauthorized, shop.SagaOf(t, a).Course())
+		require.Empty(t, s.World.Posts("confirm"))
+		s.RequireWhole()
 	})
 }
 
@@ -371,70 +294,50 @@ func TestManualCheckout_ReservationsExpire(t *testing.T) {
 	for _, by := range []string{"expirer", "itself"} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			s, _ := manualStopped(t, "stock_reserved")
-			s.w.ExpireLeases()
-			s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 s'`)
+			s, _ := shop.Authorized(t, "stock_reserved")
+			s.World.ExpireLeases()
+			s.World.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 s'`)
 			if by == "expirer" {
 				n, err := s.Checkouts.ExpireReservations(t.Context())
 				require.NoError(t, err)
 				require.Equal(t, 1, n)
-				s.requireStock("tea", 10, 0)
+				s.RequireStock("tea", 10, 0)
 			}
-			a := s.await("k", teasLater("pm_card_visa"))
+			a := s.Await("k", shop.TeasLater("pm_card_visa"))
 			require.Equal(t, "out-of-stock", a.Code(), a)
-			require.Equal(t, uncaptured, sagaOf(t, a).steps())
-			require.Empty(t, s.w.Posts("capture"))
-			s.requireReleased()
+			require.Equal(t, shop.Uncaptured, shop.SagaOf(t, a).Course())
+			require.Empty(t, s.World.Posts("capture"))
+			s.RequireReleased()
 		})
 	}
 
 	// From then on the customer may be charged at any moment.
 	t.Run("NotOnceTheCaptureHasBegun", func(t *testing.T) {
 		t.Parallel()
-		s, _ := manualStopped(t, "capture_recorded")
-		s.w.ExpireLeases()
-		require.Zero(t, s.w.Count(`SELECT count(*) FROM reservations WHERE expires_at IS NOT NULL`))
+		s, _ := shop.Authorized(t, "capture_recorded")
+		s.World.ExpireLeases()
+		require.Zero(t, s.World.Count(`SELECT count(*) FROM reservations WHERE expires_at IS NOT NULL`))
 		n, err := s.Checkouts.ExpireReservations(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, n)
-		require.Equal(t, http.StatusCreated, s.await("k", teasLater("pm_card_visa")).Status)
+		require.Equal(t, http.StatusCreated, s.Await("k", shop.TeasLater("pm_card_visa")).Status)
 	})
 }
 
-// Each answer of Stripe's to the authorization, the capture and the release can be lost, or be an error for good.
+// The answers of Stripe's to the authorization, the capture and the release can be lost. Every kind of loss runs
+// by night.
 func TestManualCheckout_LostAnswers(t *testing.T) {
 	t.Parallel()
-	for op, endings := range map[string]map[string]string{
-		"intent.confirm": {stripesim.Drop: allCaptured, stripesim.Reset: allCaptured, stripesim.EffectError: allCaptured,
-			stripesim.EffectStoredError: allCaptured, stripesim.StoredError: unauthorized, stripesim.LockTimeout: allCaptured},
-		"intent.capture": {stripesim.Drop: allCaptured, stripesim.Reset: allCaptured, stripesim.EffectError: allCaptured,
-			stripesim.EffectStoredError: allCaptured, stripesim.StoredError: uncaptured, stripesim.LockTimeout: allCaptured},
-		"intent.cancel": {stripesim.Drop: unreserved, stripesim.Reset: unreserved, stripesim.EffectError: unreserved,
-			stripesim.EffectStoredError: unreserved, stripesim.StoredError: unreserved, stripesim.LockTimeout: unreserved},
+	for _, l := range []shop.LostAnswer{
+		{Op: "intent.confirm", Kind: stripesim.Drop, Stock: 10, Available: 8, Course: shop.AllCaptured},
+		{Op: "intent.capture", Kind: stripesim.EffectStoredError, Stock: 10, Available: 8, Course: shop.AllCaptured},
+		{Op: "intent.cancel", Kind: stripesim.Drop, Stock: 1, Available: 1, Course: shop.Unreserved},
 	} {
-		for kind, steps := range endings {
-			t.Run(op+"/"+kind, func(t *testing.T) {
-				t.Parallel()
-				s := newShop(t, world.LocalOptions{})
-				if op == "intent.cancel" {
-					s.stock("tea", 1)
-				}
-				fault := s.w.Sim.Inject(stripesim.Fault{Op: op, Kind: kind})
-				body := teasLater("pm_card_visa")
-				s.checkout("k", body)
-				a := s.await("k", body)
-				require.Equal(t, 1, s.w.Sim.FaultsFired()[fault])
-				require.Equal(t, steps, sagaOf(t, a).steps(), a)
-				require.LessOrEqual(t, s.w.EffectsOf(stripesim.EffectCharge), 1)
-				if steps == allCaptured {
-					s.requireWhole()
-				} else {
-					require.Zero(t, s.w.EffectsOf(stripesim.EffectCharge))
-					require.Zero(t, s.w.EffectsOf(stripesim.EffectRefund))
-					s.requireWhole()
-				}
-			})
-		}
+		t.Run(l.Op+"/"+l.Kind, func(t *testing.T) {
+			t.Parallel()
+			l.Body = shop.TeasLater("pm_card_visa")
+			l.RequireSurvives(t)
+		})
 	}
 }
 
@@ -446,54 +349,54 @@ func TestManualCheckout_CaptureRefused(t *testing.T) {
 
 	t.Run("IsReleased", func(t *testing.T) {
 		t.Parallel()
-		inBothRegimes(t, func(t *testing.T, s shop) {
-			s.w.Sim.Inject(refused)
-			a := s.checkout("k", teasLater("pm_card_visa"))
+		inBothRegimes(t, func(t *testing.T, s shop.Shop) {
+			s.World.Sim.Inject(refused)
+			a := s.Checkout("k", shop.TeasLater("pm_card_visa"))
 			require.Equal(t, "payment-failed", a.Code(), a)
-			require.Equal(t, uncaptured, sagaOf(t, a).steps())
-			require.Equal(t, "api_error", sagaOf(t, a).Failure.Code)
-			require.Len(t, s.w.Posts("cancel"), 1)
-			s.requireReleased()
+			require.Equal(t, shop.Uncaptured, shop.SagaOf(t, a).Course())
+			require.Equal(t, "api_error", shop.SagaOf(t, a).Failure.Code)
+			require.Len(t, s.World.Posts("cancel"), 1)
+			s.RequireReleased()
 		})
 	})
 
 	t.Run("IsNotShownBeforeThat", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		s.w.Sim.Inject(refused)
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.Reset, Times: -1})
-		a := s.checkout("k", teasLater("pm_card_visa"))
+		s := shop.New(t, world.LocalOptions{})
+		s.World.Sim.Inject(refused)
+		s.World.Sim.Inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.Reset, Times: -1})
+		a := s.Checkout("k", shop.TeasLater("pm_card_visa"))
 		require.Equal(t, http.StatusAccepted, a.Status, a)
-		require.Equal(t, "capture_refused", s.w.RecoveryPoint("k"))
-		require.Nil(t, sagaOf(t, a).Failure, "it may still be captured")
-		require.Contains(t, sagaOf(t, a).steps(), "capture:running notify:pending refund:pending release_stock:pending")
-		s.requireStock("tea", 8, 2)
-		s.w.Sim.ClearFaults()
-		require.Equal(t, uncaptured, sagaOf(t, s.await("k", teasLater("pm_card_visa"))).steps())
-		s.requireReleased()
+		require.Equal(t, "capture_refused", s.World.RecoveryPoint("k"))
+		require.Nil(t, shop.SagaOf(t, a).Failure, "it may still be captured")
+		require.Contains(t, shop.SagaOf(t, a).Course(), "capture:running notify:pending refund:pending release_stock:pending")
+		s.RequireStock("tea", 8, 2)
+		s.World.Sim.ClearFaults()
+		require.Equal(t, shop.Uncaptured, shop.SagaOf(t, s.Await("k", shop.TeasLater("pm_card_visa"))).Course())
+		s.RequireReleased()
 	})
 
 	t.Run("IsCapturedInTheDashboardFirst", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, interrupted("capture_refused"))
-		s.w.Sim.Inject(refused)
-		s.checkout("k", teasLater("pm_card_visa"))
-		require.Equal(t, "capture_refused", s.w.RecoveryPoint("k"))
-		require.NoError(t, s.w.Sim.CaptureInDashboard(s.w.Text(`SELECT intent_id FROM payments`), 0))
-		a := s.await("k", teasLater("pm_card_visa"))
-		require.Equal(t, allCaptured, sagaOf(t, a).steps(), a)
-		require.Nil(t, sagaOf(t, a).Failure)
-		s.requireStock("tea", 8, 0)
+		s := shop.New(t, shop.Interrupted("capture_refused"))
+		s.World.Sim.Inject(refused)
+		s.Checkout("k", shop.TeasLater("pm_card_visa"))
+		require.Equal(t, "capture_refused", s.World.RecoveryPoint("k"))
+		require.NoError(t, s.World.Sim.CaptureInDashboard(s.World.Text(`SELECT intent_id FROM payments`), 0))
+		a := s.Await("k", shop.TeasLater("pm_card_visa"))
+		require.Equal(t, shop.AllCaptured, shop.SagaOf(t, a).Course(), a)
+		require.Nil(t, shop.SagaOf(t, a).Failure)
+		s.RequireStock("tea", 8, 0)
 	})
 
 	t.Run("IsCanceledInTheDashboardFirst", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, interrupted("capture_refused"))
-		s.w.Sim.Inject(refused)
-		s.checkout("k", teasLater("pm_card_visa"))
-		require.NoError(t, s.w.Sim.CancelInDashboard(s.w.Text(`SELECT intent_id FROM payments`), ""))
-		require.Equal(t, uncaptured, sagaOf(t, s.await("k", teasLater("pm_card_visa"))).steps())
-		s.requireReleased()
+		s := shop.New(t, shop.Interrupted("capture_refused"))
+		s.World.Sim.Inject(refused)
+		s.Checkout("k", shop.TeasLater("pm_card_visa"))
+		require.NoError(t, s.World.Sim.CancelInDashboard(s.World.Text(`SELECT intent_id FROM payments`), ""))
+		require.Equal(t, shop.Uncaptured, shop.SagaOf(t, s.Await("k", shop.TeasLater("pm_card_visa"))).Course())
+		s.RequireReleased()
 	})
 }
 
@@ -506,24 +409,24 @@ func TestManualCheckout_Unknown(t *testing.T) {
 	} {
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
-			s := newShop(t, world.LocalOptions{})
-			s.w.Sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.Drop})
-			s.w.Sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Refuse, Status: 503, Times: -1})
-			require.Equal(t, http.StatusAccepted, s.checkout("k", teasLater("pm_card_visa")).Status)
+			s := shop.New(t, world.LocalOptions{})
+			s.World.Sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.Drop})
+			s.World.Sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Refuse, Status: 503, Times: -1})
+			require.Equal(t, http.StatusAccepted, s.Checkout("k", shop.TeasLater("pm_card_visa")).Status)
 			for range 3 {
 				s.Complete()
-				s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 day' WHERE expires_at IS NOT NULL`)
+				s.World.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 day' WHERE expires_at IS NOT NULL`)
 				expired, err := s.Checkouts.ExpireReservations(t.Context())
 				require.NoError(t, err)
 				require.Zero(t, expired)
 			}
-			a := s.checkout("k", teasLater("pm_card_visa"))
+			a := s.Checkout("k", shop.TeasLater("pm_card_visa"))
 			require.Equal(t, waiting+"refund:pending release_stock:pending release_payment:pending cancel_order:pending ",
-				sagaOf(t, a).steps(), a)
-			require.Zero(t, s.w.EffectsOf(stripesim.EffectCancel))
-			s.w.Sim.ClearFaults()
-			require.Equal(t, http.StatusCreated, s.await("k", teasLater("pm_card_visa")).Status)
-			s.requireWhole()
+				shop.SagaOf(t, a).Course(), a)
+			require.Zero(t, s.World.EffectsOf(stripesim.EffectCancel))
+			s.World.Sim.ClearFaults()
+			require.Equal(t, http.StatusCreated, s.Await("k", shop.TeasLater("pm_card_visa")).Status)
+			s.RequireWhole()
 		})
 	}
 }
@@ -534,22 +437,22 @@ func TestManualCheckout_StaleHolderIsFenced(t *testing.T) {
 	for _, op := range []string{"intent.confirm", "intent.capture", "intent.cancel"} {
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
-			s := newShop(t, world.LongTimeouts("first"))
+			s := shop.New(t, world.LongTimeouts("first"))
 			if op == "intent.cancel" {
-				s.stock("tea", 1)
+				s.Stock("tea", 1)
 			}
-			s.w.WatchHolders()
-			second := s.w.Local(world.LongTimeouts("second"))
-			hold := s.w.Sim.Hold(stripesim.Selector{Op: op}, stripesim.AfterEffect)
-			first := world.Async(func() world.Answer { return s.checkout("k", teasLater("pm_card_visa")) })
-			world.WaitHeld(s.w, hold)
-			s.w.ExpireLeases()
-			winner := second.Post("/v1/checkouts", "k", teasLater("pm_card_visa"))
+			s.World.WatchHolders()
+			second := s.World.Local(world.LongTimeouts("second"))
+			hold := s.World.Sim.Hold(stripesim.Selector{Op: op}, stripesim.AfterEffect)
+			first := world.Async(func() world.Answer { return s.Checkout("k", shop.TeasLater("pm_card_visa")) })
+			world.WaitHeld(s.World, hold)
+			s.World.ExpireLeases()
+			winner := second.Post("/v1/checkouts", "k", shop.TeasLater("pm_card_visa"))
 			require.NotEqual(t, http.StatusAccepted, winner.Status, winner)
 			hold.Release()
 			require.Equal(t, winner.Identity(), (<-first).Identity())
 			require.NotZero(t, s.Metric("payonce_fenced_writes_total"))
-			s.requireWhole()
+			s.RequireWhole()
 		})
 	}
 }
@@ -557,59 +460,59 @@ func TestManualCheckout_StaleHolderIsFenced(t *testing.T) {
 // Many requests with one key on two servers are one saga, one authorization and one capture.
 func TestManualCheckout_OneSagaPerKey(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, world.LongTimeouts("one"))
-	servers := []*world.Local{s.Local, s.w.Local(world.LongTimeouts("two"))}
+	s := shop.New(t, world.LongTimeouts("one"))
+	servers := []*world.Local{s.Local, s.World.Local(world.LongTimeouts("two"))}
 	answers := world.Together(40, func(i int) world.Answer {
-		return servers[i%2].Post("/v1/checkouts", "k", teasLater("pm_card_visa"))
+		return servers[i%2].Post("/v1/checkouts", "k", shop.TeasLater("pm_card_visa"))
 	})
 	require.Empty(t, world.Disagreements(answers))
-	require.Equal(t, http.StatusCreated, s.checkout("k", teasLater("pm_card_visa")).Status)
-	require.Equal(t, 1, s.w.Count(`SELECT count(*) FROM checkouts`))
-	require.Len(t, s.w.Posts("capture"), 1)
-	s.requireStock("tea", 8, 0)
-	s.requireWhole()
+	require.Equal(t, http.StatusCreated, s.Checkout("k", shop.TeasLater("pm_card_visa")).Status)
+	require.Equal(t, 1, s.World.Count(`SELECT count(*) FROM checkouts`))
+	require.Len(t, s.World.Posts("capture"), 1)
+	s.RequireStock("tea", 8, 0)
+	s.RequireWhole()
 }
 
 // TestManualCheckout_RefundOfReleaseIsOwed: the money that others captured is owed, and the checkout waits for it.
 func TestManualCheckout_RefundOfReleaseIsOwed(t *testing.T) {
 	t.Parallel()
-	s, intent := manualStopped(t, "payment_authorized")
-	s.stock("tea", 1)
-	require.NoError(t, s.w.Sim.CaptureInDashboard(intent, 0))
-	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.StoredError, Status: http.StatusBadRequest,
+	s, intent := shop.Authorized(t, "payment_authorized")
+	s.Stock("tea", 1)
+	require.NoError(t, s.World.Sim.CaptureInDashboard(intent, 0))
+	s.World.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.StoredError, Status: http.StatusBadRequest,
 		Code: "charge_disputed", Times: -1})
-	s.w.Until("the checkout waits for the refund", func() bool {
+	s.World.Until("the checkout waits for the refund", func() bool {
 		s.Complete()
-		return s.w.RecoveryPoint("k") == "payment_refund_begun"
+		return s.World.RecoveryPoint("k") == "payment_refund_begun"
 	})
-	g := sagaOf(t, s.checkout("k", teasLater("pm_card_visa")))
+	g := shop.SagaOf(t, s.Checkout("k", shop.TeasLater("pm_card_visa")))
 	require.Equal(t, "processing", g.Status)
-	require.Contains(t, g.steps(), "release_payment:")
-	require.NotContains(t, g.steps(), "release_payment:done")
-	require.NotContains(t, g.steps(), "cancel_order:done", "a customer who is owed money keeps the order")
+	require.Contains(t, g.Course(), "release_payment:")
+	require.NotContains(t, g.Course(), "release_payment:done")
+	require.NotContains(t, g.Course(), "cancel_order:done", "a customer who is owed money keeps the order")
 
 	// It is given up in the end, and the checkout waits for a person.
-	b := &world.Books{World: s.w, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
+	b := &world.Books{World: s.World, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
 	for range 6 {
-		s.w.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`)
+		s.World.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`)
 		b.Reconcile()
-		s.w.ExpireLeases()
+		s.World.ExpireLeases()
 		s.Complete()
 	}
-	require.Equal(t, "payment_refund_owed", s.w.RecoveryPoint("k"))
-	g = sagaOf(t, s.checkout("k", teasLater("pm_card_visa")))
+	require.Equal(t, "payment_refund_owed", s.World.RecoveryPoint("k"))
+	g = shop.SagaOf(t, s.Checkout("k", shop.TeasLater("pm_card_visa")))
 	require.Equal(t, "processing", g.Status)
-	require.Contains(t, g.steps(), "release_payment:failed")
+	require.Contains(t, g.Course(), "release_payment:failed")
 
 	// part: operator {
 	require.NoError(t, s.Pool.InTx(t.Context(), func(q *db.Queries) error {
-		_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.w.Tenant.ID, s.w.Text("SELECT id FROM payments"))
+		_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.World.Tenant.ID, s.World.Text("SELECT id FROM payments"))
 		return err
 	}))
-	s.w.ExpireLeases()
+	s.World.ExpireLeases()
 	s.Complete()
-	g = sagaOf(t, s.checkout("k", teasLater("pm_card_visa")))
+	g = shop.SagaOf(t, s.Checkout("k", shop.TeasLater("pm_card_visa")))
 	require.Equal(t, "compensated", g.Status)
-	require.Contains(t, g.steps(), "release_payment:done")
+	require.Contains(t, g.Course(), "release_payment:done")
 	// part: operator }
 }

@@ -307,7 +307,9 @@ func read(
 	return rows[0].Checkout, steps, nil
 }
 
-func shown(row db.Checkout, steps []db.CheckoutStep) Checkout {
+// Shown is the checkout as the API shows it. A failure is shown once it is decided: while a step of money runs or its
+// outcome is unknown, the payment may still succeed.
+func Shown(row db.Checkout, steps []db.CheckoutStep) Checkout {
 	o := Checkout{
 		ID: row.ID, Object: "checkout", Status: row.Status, OrderID: row.OrderID, PaymentID: row.PaymentID,
 		Steps: make([]Step, len(steps)), CreatedAt: ids.Instant(row.CreatedAt), Capture: payments.CaptureAutomatic,
@@ -344,14 +346,19 @@ func (k *saga) step(name db.SagaStep) db.CheckoutStep {
 
 // move moves a step on, in the phase of q.
 func (k *saga) move(ctx context.Context, q *db.Queries, step db.SagaStep, to db.SagaStepStatus) error {
+	return MoveStep(ctx, q, k.row.TenantID, k.row.ID, step, to)
+}
+
+// MoveStep moves a step of a checkout on. It fails if the step has ended: what was read of the step is old by then.
+func MoveStep(ctx context.Context, q *db.Queries, tenantID, id string, step db.SagaStep, to db.SagaStepStatus) error {
 	n, err := q.CheckoutStepAdvance(ctx, db.CheckoutStepAdvanceParams{
-		TenantID: k.row.TenantID, CheckoutID: k.row.ID, Step: step, Status: to,
+		TenantID: tenantID, CheckoutID: id, Step: step, Status: to,
 	})
 	if err == nil && n == 0 {
 		err = errors.New("it has ended already")
 	}
 	if err != nil {
-		return fmt.Errorf("move step %s of checkout %s to %s: %w", step, k.row.ID, to, err)
+		return fmt.Errorf("move step %s of checkout %s to %s: %w", step, id, to, err)
 	}
 	return nil
 }
@@ -366,7 +373,7 @@ func (k *saga) end(ctx context.Context, q *db.Queries, status db.CheckoutStatus)
 	if err != nil {
 		return Checkout{}, err
 	}
-	object := shown(row, steps)
+	object := Shown(row, steps)
 	return object, outbox.Append(ctx, q, outbox.Event{
 		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: "checkout." + string(status),
 		Data: outbox.Data(object),
@@ -410,5 +417,5 @@ func (s *Service) saveProgress(ctx context.Context, c *idempotency.Claim, k *sag
 	if err != nil {
 		c.Log().Warn("the state of the checkout could not be recorded", "error", err.Error())
 	}
-	return s.answers.Object(http.StatusAccepted, "/v1/checkouts/"+k.row.ID, shown(k.row, k.steps))
+	return s.answers.Object(http.StatusAccepted, "/v1/checkouts/"+k.row.ID, Shown(k.row, k.steps))
 }

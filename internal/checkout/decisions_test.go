@@ -1,35 +1,44 @@
-package checkout
+package checkout_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/shop"
+	"example.com/payonce/testkit/world"
 )
 
 // TestBasket: quantities of one SKU add up, and a shortage names three SKUs at most.
 func TestBasket(t *testing.T) {
 	t.Parallel()
-	b := basketOf([]payments.Item{{SKU: "b", Quantity: 1}, {SKU: "a", Quantity: 2}, {SKU: "b", Quantity: 3}})
-	require.Equal(t, basket{skus: []string{"a", "b"}, quantities: []int64{2, 4}}, b)
-	require.Empty(t, b.missing([]db.Stock{{Sku: "a", Available: 2}, {Sku: "b", Available: 4}}))
-	require.Equal(t, []string{"b"}, b.missing([]db.Stock{{Sku: "a", Available: 2}, {Sku: "b", Available: 3}}))
-	require.Equal(t, []string{"a", "b"}, b.missing(nil))
-	for text, skus := range map[string][]string{
-		"There is not enough of a.":                  {"a"},
-		"There is not enough of a, b, c.":            {"a", "b", "c"},
-		"There is not enough of a, b, c and 1 more.": {"a", "b", "c", "d"},
+	s := shop.New(t, world.LocalOptions{})
+	s.Stock("a", 2)
+	s.Stock("b", 3)
+	for i, c := range []struct{ basket, short string }{
+		{basketBody("b", 1, "a", 2, "b", 3), "b"},
+		{basketBody("b", 4, "a", 3), "a, b"},
+		{basketBody("e", 1, "d", 1, "c", 1), "c, d, e"},
+		{basketBody("f", 1, "e", 1, "d", 1, "c", 1), "c, d, e and 1 more"},
 	} {
-		require.Equal(t, text, (&shortage{skus}).Error())
+		a := s.Checkout(fmt.Sprint("k", i), c.basket)
+		require.Equal(t, "out-of-stock", a.Code(), a)
+		require.Contains(t, a.Problem().Detail, "There is not enough of "+c.short+".")
 	}
+	require.Equal(t, http.StatusCreated, s.Checkout("enough", basketBody("b", 1, "a", 2, "b", 2)).Status)
+	s.RequireStock("a", 0, 0)
+	s.RequireStock("b", 0, 0)
 }
 
 // TestFailureIsShownOnceItIsDecided: until the intent is canceled the payment may still succeed.
@@ -42,16 +51,16 @@ func TestFailureIsShownOnceItIsDecided(t *testing.T) {
 		db.SagaStepStatusRunning: false, db.SagaStepStatusUnknown: false,
 	} {
 		for _, step := range []db.SagaStep{db.SagaStepPay, db.SagaStepAuthorize, db.SagaStepCapture} {
-			o := shown(row, []db.CheckoutStep{{Step: step, Status: status}})
+			o := checkout.Shown(row, []db.CheckoutStep{{Step: step, Status: status}})
 			require.Equal(t, shows, o.Failure != nil, "%s %s", step, status)
 		}
-		other := shown(row, []db.CheckoutStep{{Step: db.SagaStepPay, Status: status},
+		other := checkout.Shown(row, []db.CheckoutStep{{Step: db.SagaStepPay, Status: status},
 			{Step: db.SagaStepNotify, Status: db.SagaStepStatusPending}})
 		require.Equal(t, shows, other.Failure != nil, "the last step decides nothing: %s", status)
 	}
-	refunding := shown(row, []db.CheckoutStep{{Step: db.SagaStepRefund, Status: db.SagaStepStatusRunning}})
+	refunding := checkout.Shown(row, []db.CheckoutStep{{Step: db.SagaStepRefund, Status: db.SagaStepStatusRunning}})
 	require.Equal(t, &payments.PaymentFailure{Code: code, DeclineCode: &decline, Message: message}, refunding.Failure)
-	require.Nil(t, shown(db.Checkout{}, nil).Failure)
+	require.Nil(t, checkout.Shown(db.Checkout{}, nil).Failure)
 }
 
 // TestErrorOfOneCheckout: only what is about the checkout lets a run go on to the next.
@@ -68,21 +77,24 @@ func TestErrorOfOneCheckout(t *testing.T) {
 		{&pgconn.PgError{Code: "57P01"}, false},
 		{fmt.Errorf("%w: %w", postgres.ErrInDoubt, &pgconn.PgError{Code: "23514"}), false},
 	} {
-		require.Equal(t, c.ofIt, ofTheCheckout(t.Context(), c.err), c.err)
-		require.False(t, ofTheCheckout(canceled, c.err), "the process stops: %v", c.err)
+		require.Equal(t, c.ofIt, checkout.OfTheCheckout(t.Context(), c.err), c.err)
+		require.False(t, checkout.OfTheCheckout(canceled, c.err), "the process stops: %v", c.err)
 	}
 }
 
 // TestFailedLately leaves a checkout out for a minute.
 func TestFailedLately(t *testing.T) {
 	t.Parallel()
-	var f failedLately
-	require.Equal(t, []string{}, f.recent(), "an empty list, and not NULL")
-	f.add("a")
-	f.add("b")
-	require.ElementsMatch(t, []string{"a", "b"}, f.recent())
-	require.WithinDuration(t, time.Now().Add(time.Minute), f.until["a"], 10*time.Second)
-	f.until["a"] = time.Now().Add(-time.Second)
-	require.Equal(t, []string{"b"}, f.recent())
-	require.NotContains(t, f.until, "a")
+	synctest.Test(t, func(t *testing.T) {
+		var f checkout.FailedLately
+		require.Equal(t, []string{}, f.Recent(), "an empty list, and not NULL")
+		f.Add("a")
+		time.Sleep(time.Second)
+		f.Add("b")
+		require.ElementsMatch(t, []string{"a", "b"}, f.Recent())
+		time.Sleep(time.Minute - time.Millisecond)
+		require.Equal(t, []string{"b"}, f.Recent())
+		time.Sleep(time.Second)
+		require.Empty(t, f.Recent())
+	})
 }

@@ -37,8 +37,8 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 		case due.ID == "":
 			return n, err
 		case err != nil:
-			s.notExpired.add(due.ID)
-			if !ofTheCheckout(ctx, err) {
+			s.notExpired.Add(due.ID)
+			if !OfTheCheckout(ctx, err) {
 				return n, err
 			}
 			s.o.Log.Error("the stock of an abandoned checkout could not be released; it will be tried again",
@@ -50,8 +50,8 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// ofTheCheckout reports whether an error is most likely about this checkout, and not about the database.
-func ofTheCheckout(ctx context.Context, err error) bool {
+// OfTheCheckout reports whether an error is most likely about this checkout, and not about the database.
+func OfTheCheckout(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !postgres.Unavailable(err) && !errors.Is(err, postgres.ErrInDoubt)
 }
 
@@ -64,7 +64,7 @@ func (s *Service) expireNext(ctx context.Context) (due db.ReservationOverdueRow,
 	}()
 	err = s.pool.InTx(ctx, func(q *db.Queries) (err error) {
 		due, expired = db.ReservationOverdueRow{}, false
-		row, err := q.ReservationOverdue(ctx, s.notExpired.recent())
+		row, err := q.ReservationOverdue(ctx, s.notExpired.Recent())
 		if errors.Is(err, postgres.ErrNoRows) {
 			return nil
 		}
@@ -78,13 +78,14 @@ func (s *Service) expireNext(ctx context.Context) (due db.ReservationOverdueRow,
 	return due, expired, err
 }
 
-// failedLately are the checkouts that could not be called off, each with when it is tried again.
-type failedLately struct {
+// FailedLately are the checkouts that could not be called off. Each is left out for a minute.
+type FailedLately struct {
 	mu    sync.Mutex
 	until map[string]time.Time
 }
 
-func (f *failedLately) add(id string) {
+// Add leaves a checkout out from now on.
+func (f *FailedLately) Add(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.until == nil {
@@ -93,7 +94,8 @@ func (f *failedLately) add(id string) {
 	f.until[id] = time.Now().Add(expireAgain)
 }
 
-func (f *failedLately) recent() []string {
+// Recent are the ids that are left out now: an empty list for none, and not nil, which PostgreSQL would take for NULL.
+func (f *FailedLately) Recent() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ids := []string{}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
 
@@ -15,9 +16,9 @@ import (
 // is, so that the statement was one that could have.
 func TestCheckout_FencesBetweenPhases(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, world.LocalOptions{})
-	w, ctx := s.w, t.Context()
-	g := sagaOf(t, s.checkout("k", twoTeas("pm_card_threeDSecure2Required")))
+	s := shop.New(t, world.LocalOptions{})
+	w, ctx := s.World, t.Context()
+	g := shop.SagaOf(t, s.Checkout("k", shop.TwoTeas("pm_card_threeDSecure2Required")))
 	tenant := w.Tenant.ID
 	token := int64(w.Count(`SELECT lease_token FROM idempotency_keys WHERE key = 'k'`))
 	confirm := w.Text(`SELECT stripe_key FROM stripe_calls WHERE operation = 'confirm'`)
@@ -60,9 +61,9 @@ func TestCheckout_FencesBetweenPhases(t *testing.T) {
 // TestStepWaitsForTheLockOfItsCheckout: the rules between the steps compare rows that two sessions change.
 func TestStepWaitsForTheLockOfItsCheckout(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, world.LocalOptions{})
-	g := sagaOf(t, s.checkout("k", twoTeas("pm_card_threeDSecure2Required")))
-	s.w.WhileLocked(1, func() {
-		s.w.Exec(`UPDATE checkout_steps SET status = 'unknown' WHERE checkout_id = $1 AND step = 'pay'`, g.ID)
+	s := shop.New(t, world.LocalOptions{})
+	g := shop.SagaOf(t, s.Checkout("k", shop.TwoTeas("pm_card_threeDSecure2Required")))
+	s.World.WhileLocked(1, func() {
+		s.World.Exec(`UPDATE checkout_steps SET status = 'unknown' WHERE checkout_id = $1 AND step = 'pay'`, g.ID)
 	}, `SELECT FROM checkouts WHERE id = $1 FOR NO KEY UPDATE`, g.ID)
 }

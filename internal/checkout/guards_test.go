@@ -11,6 +11,7 @@ import (
 
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
 
@@ -123,11 +124,11 @@ func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 		})
 	}
 
-	ended := newShop(t, world.LocalOptions{})
-	ended.checkout("k", twoTeas("pm_card_visa"))
-	_, err := ended.w.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'compensated' WHERE step = 'pay'`)
+	ended := shop.New(t, world.LocalOptions{})
+	ended.Checkout("k", shop.TwoTeas("pm_card_visa"))
+	_, err := ended.World.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'compensated' WHERE step = 'pay'`)
 	require.True(t, postgres.Violates(err, "checkout_is_processing"), "%v", err)
-	_, err = ended.w.DB.Raw().Exec(t.Context(), `UPDATE checkouts SET status = 'compensated', failure_code = 'x'`)
+	_, err = ended.World.DB.Raw().Exec(t.Context(), `UPDATE checkouts SET status = 'compensated', failure_code = 'x'`)
 	require.True(t, postgres.Violates(err, "checkout_ends_once"), "%v", err)
 }
 

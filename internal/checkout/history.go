@@ -21,11 +21,12 @@ func History(ctx context.Context, q *db.Queries, tenantID, id string) (keyhistor
 	}
 	return keyhistory.Made{
 		OrderID: postgres.Deref(row.OrderID), PaymentID: postgres.Deref(row.PaymentID),
-		Finished: func(p *db.Payment) string { return verdict(row, p) },
+		Finished: func(p *db.Payment) string { return Verdict(row, p) },
 	}, nil
 }
 
-func verdict(row db.Checkout, p *db.Payment) string {
+// Verdict is what is said about the money of a checkout whose key is finished; p is nil without a payment.
+func Verdict(row db.Checkout, p *db.Payment) string {
 	paid := p != nil && p.Status == db.PaymentStatusSucceeded
 	switch row.Status {
 	case db.CheckoutStatusCompleted:

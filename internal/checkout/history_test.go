@@ -1,4 +1,4 @@
-package checkout
+package checkout_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/testkit/dbtest"
 )
 
@@ -28,14 +29,14 @@ func TestVerdict(t *testing.T) {
 		{db.CheckoutStatusCompensated, nil, "compensated (out_of_stock), no money taken"},
 		{db.CheckoutStatusProcessing, paid, wrong},
 	} {
-		require.Equal(t, c.verdict, verdict(db.Checkout{Status: c.status, FailureCode: &why}, c.payment))
+		require.Equal(t, c.verdict, checkout.Verdict(db.Checkout{Status: c.status, FailureCode: &why}, c.payment))
 	}
 }
 
 // TestHistoryOfACheckoutThatIsNotHere says nothing: its key may be older than a restored database.
 func TestHistoryOfACheckoutThatIsNotHere(t *testing.T) {
 	t.Parallel()
-	made, err := History(t.Context(), dbtest.New(t).Queries, "ten_1", "chk_1")
+	made, err := checkout.History(t.Context(), dbtest.New(t).Queries, "ten_1", "chk_1")
 	require.NoError(t, err)
 	require.Zero(t, made)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
 
@@ -20,7 +21,7 @@ func TestCheckout_CommitLandsLate(t *testing.T) {
 		w, api, proxy := world.Proxied(t, world.LongTimeouts("one"))
 		require.Equal(t, http.StatusOK, api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
 		happened := world.CommitLandsLate(t, proxy, "ReservationsPin", "stock_reserved")
-		a := api.Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
+		a := api.Post("/v1/checkouts", "k", shop.TwoTeas("pm_card_visa"))
 		happened()
 		require.Equal(t, http.StatusCreated, a.Status, a)
 		require.Equal(t, "completed", a.Get("status"))

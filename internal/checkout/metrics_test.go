@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
 
@@ -15,7 +16,7 @@ func TestCheckout_Measure(t *testing.T) {
 
 	t.Run("ShowsUnfinishedCheckoutsByState", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
+		s := shop.New(t, world.LocalOptions{})
 		measure := func() {
 			t.Helper()
 			_, err := s.Checkouts.Measure(t.Context())
@@ -27,12 +28,12 @@ func TestCheckout_Measure(t *testing.T) {
 			require.EqualValues(t, 1, s.Metric("payonce_checkouts_unfinished"))
 			return s.OnlySeries("payonce_checkouts_unfinished", 1)
 		}
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		s.World.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		body := `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`
 		require.Equal(t, http.StatusAccepted, s.Post("/v1/checkouts", "k", body).Status)
 		require.Equal(t, "unknown", state())
 
-		s.w.Exec(`UPDATE checkout_steps SET status = 'running' WHERE status = 'unknown'`)
+		s.World.Exec(`UPDATE checkout_steps SET status = 'running' WHERE status = 'unknown'`)
 		require.Equal(t, "forward", state())
 
 		require.Equal(t, 1, s.Complete())

@@ -14,6 +14,7 @@ import (
 	"example.com/payonce/internal/compare" // part: disputes
 	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/testkit/logs"
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
 
@@ -27,25 +28,25 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 			" release_stock:pending cancel_order:pending "
 	}
 
-	books := func(s shop) *world.Books {
-		return &world.Books{World: s.w, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
+	books := func(s shop.Shop) *world.Books {
+		return &world.Books{World: s.World, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
 	}
-	requireOwed := func(t *testing.T, s shop, b *world.Books, body, refund, state string) {
+	requireOwed := func(t *testing.T, s shop.Shop, b *world.Books, body, refund, state string) {
 		t.Helper()
-		s.w.ExpireLeases()
+		s.World.ExpireLeases()
 		s.Complete()
-		id := s.w.Text("SELECT id FROM checkouts")
-		require.Contains(t, s.w.Text("SELECT last_error FROM idempotency_keys WHERE resource_id = $1", id),
+		id := s.World.Text("SELECT id FROM checkouts")
+		require.Contains(t, s.World.Text("SELECT last_error FROM idempotency_keys WHERE resource_id = $1", id),
 			"the customer is owed money")
 		shown := s.Get("/v1/checkouts/" + id)
 		require.Equal(t, "processing", shown.Get("status"), "never compensated in silence")
-		require.Equal(t, waits(refund), sagaOf(t, shown).steps())
-		s.requireStock("tea", 8, 2)
-		require.Zero(t, s.w.Count("SELECT count(*) FROM outbox_events WHERE aggregate_id = $1", id),
+		require.Equal(t, waits(refund), shop.SagaOf(t, shown).Course())
+		s.RequireStock("tea", 8, 2)
+		require.Zero(t, s.World.Count("SELECT count(*) FROM outbox_events WHERE aggregate_id = $1", id),
 			"no end is announced")
-		again := s.checkout("k", body)
+		again := s.Checkout("k", body)
 		require.Equal(t, http.StatusAccepted, again.Status, again)
-		require.Equal(t, waits(refund), sagaOf(t, again).steps())
+		require.Equal(t, waits(refund), shop.SagaOf(t, again).Course())
 		b.Measure()
 		_, err := s.Checkouts.Measure(t.Context())
 		require.NoError(t, err)
@@ -54,9 +55,9 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, state, s.OnlySeries("payonce_checkouts_unfinished", 1))
 	}
 	// tryAgain has what is owed tried, until it is parked.
-	tryAgain := func(s shop, b *world.Books, times int) {
+	tryAgain := func(s shop.Shop, b *world.Books, times int) {
 		for range times {
-			s.w.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp()")
+			s.World.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp()")
 			b.Reconcile()
 			s.Complete()
 		}
@@ -67,73 +68,73 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 	t.Run("OfADisputedCharge", func(t *testing.T) {
 		t.Parallel()
 		var dispute string
-		s, body := refundBegins(t, "pm_card_visa", func(s shop, charge string) {
+		s, body := refundBegins(t, "pm_card_visa", func(s shop.Shop, charge string) {
 			var err error
-			dispute, err = s.w.Sim.OpenDispute(charge, "fraudulent", false)
+			dispute, err = s.World.Sim.OpenDispute(charge, "fraudulent", false)
 			require.NoError(t, err)
 		})
 		b := books(s)
 		requireOwed(t, s, b, body, "running", "undoing")
 		tryAgain(s, b, 5)
 		requireOwed(t, s, b, body, "failed", "stuck")
-		require.Contains(t, brokenChecks(t, s.w), "I5b")
-		require.Len(t, s.w.Posts("refunds"), 6)
+		require.Contains(t, brokenChecks(t, s.World), "I5b")
+		require.Len(t, s.World.Posts("refunds"), 6)
 
 		// The bank sides with us, and the tenant refunds.
 		won := &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{
 			UncategorizedText: stripego.String("winning_evidence"),
 		}}
-		_, err := world.BooksOn(s.w).Stripe.Disputes.Update(dispute, won)
+		_, err := world.BooksOn(s.World).Stripe.Disputes.Update(dispute, won)
 		require.NoError(t, err)
-		s.w.Sim.Advance(30 * 24 * time.Hour)
-		payment := s.w.Text("SELECT id FROM payments")
+		s.World.Sim.Advance(30 * 24 * time.Hour)
+		payment := s.World.Text("SELECT id FROM payments")
 		// part: disputes {
-		paid := compare.OrderRef{TenantID: s.w.Tenant.ID, OrderID: s.w.Text("SELECT order_id FROM payments")}
-		require.NoError(t, s.Disputes.ReadOf(t.Context(), paid, s.w.Text("SELECT intent_id FROM payments")))
+		paid := compare.OrderRef{TenantID: s.World.Tenant.ID, OrderID: s.World.Text("SELECT order_id FROM payments")}
+		require.NoError(t, s.Disputes.ReadOf(t.Context(), paid, s.World.Text("SELECT intent_id FROM payments")))
 		// part: disputes }
 		refund := s.Post("/v1/payments/"+payment+"/refunds", "by-a-person", `{}`)
 		require.Equal(t, http.StatusCreated, refund.Status, refund)
-		a := s.checkout("k", body)
+		a := s.Checkout("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
-		require.Equal(t, compensated, sagaOf(t, a).steps())
-		require.Equal(t, "refunded", s.w.Text("SELECT ended_how FROM refunds_owed"))
-		s.requireStock("tea", 10, 0)
-		s.requireWhole("I6c") // its order was canceled at a SQL prompt, without an event
+		require.Equal(t, compensated, shop.SagaOf(t, a).Course())
+		require.Equal(t, "refunded", s.World.Text("SELECT ended_how FROM refunds_owed"))
+		s.RequireStock("tea", 10, 0)
+		s.RequireWhole("I6c") // its order was canceled at a SQL prompt, without an event
 	})
 
 	// Stripe takes the refund, and the bank sends it back while we wait for it.
 	t.Run("ByTheBank", func(t *testing.T) {
 		t.Parallel()
 		s, body := refundBegins(t, "pm_card_pendingRefund", nil)
-		require.Equal(t, "refund_begun", s.w.RecoveryPoint("k"))
-		require.NoError(t, s.w.Sim.FailRefund(s.w.Text("SELECT stripe_refund_id FROM refunds"), "lost_or_stolen_card"))
+		require.Equal(t, "refund_begun", s.World.RecoveryPoint("k"))
+		require.NoError(t, s.World.Sim.FailRefund(s.World.Text("SELECT stripe_refund_id FROM refunds"), "lost_or_stolen_card"))
 		s.Complete()
 		b := books(s)
 		requireOwed(t, s, b, body, "running", "undoing")
 		tryAgain(s, b, 1) // and takes the next
-		s.w.Sim.Advance(time.Minute)
-		s.w.ExpireLeases()
+		s.World.Sim.Advance(time.Minute)
+		s.World.ExpireLeases()
 		s.Complete()
-		s.w.ExpireLeases()
+		s.World.ExpireLeases()
 		s.Complete()
-		a := s.checkout("k", body)
-		require.Equal(t, compensated, sagaOf(t, a).steps())
-		s.requireStock("tea", 10, 0)
-		s.requireWhole("I6c") // as above
+		a := s.Checkout("k", body)
+		require.Equal(t, compensated, shop.SagaOf(t, a).Course())
+		s.RequireStock("tea", 10, 0)
+		s.RequireWhole("I6c") // as above
 
 		// Days later the bank sends that back as well, and the checkout's key has long been finished.
-		require.NoError(t, s.w.Sim.FailRefund(s.w.Text("SELECT stripe_refund_id FROM refunds WHERE status = 'succeeded'"),
+		require.NoError(t, s.World.Sim.FailRefund(s.World.Text("SELECT stripe_refund_id FROM refunds WHERE status = 'succeeded'"),
 			"lost_or_stolen_card"))
 		b.Reconcile()
 		b.Measure()
 		require.EqualValues(t, 1, s.Metric("payonce_refunds_owed"))
 		tryAgain(s, b, 1)
-		s.w.Sim.Advance(time.Minute)
-		s.w.ExpireLeases()
+		s.World.Sim.Advance(time.Minute)
+		s.World.ExpireLeases()
 		s.Complete()
 		b.Measure()
 		require.Zero(t, s.Metric("payonce_refunds_owed"))
-		s.requireWhole("I6c") // as above
+		s.RequireWhole("I6c") // as above
 	})
 
 	// Somebody refunds a part in the dashboard before the saga refunds the rest. After its end the bank sends the
@@ -142,9 +143,9 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		t.Parallel()
 		var part string
 		var b *world.Books
-		s, body := refundBegins(t, "pm_card_visa", func(s shop, _ string) {
-			r, err := world.BooksOn(s.w).Stripe.Refunds.New(&stripego.RefundParams{
-				PaymentIntent: stripego.String(s.w.Text(`SELECT intent_id FROM payments`)), Amount: stripego.Int64(100),
+		s, body := refundBegins(t, "pm_card_visa", func(s shop.Shop, _ string) {
+			r, err := world.BooksOn(s.World).Stripe.Refunds.New(&stripego.RefundParams{
+				PaymentIntent: stripego.String(s.World.Text(`SELECT intent_id FROM payments`)), Amount: stripego.Int64(100),
 			})
 			require.NoError(t, err)
 			part = r.ID
@@ -152,39 +153,39 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 			b.Reconcile()
 		})
 		tryAgain(s, b, 1)
-		s.w.ExpireLeases()
+		s.World.ExpireLeases()
 		s.Complete()
-		require.Equal(t, compensated, sagaOf(t, s.checkout("k", body)).steps())
+		require.Equal(t, compensated, shop.SagaOf(t, s.Checkout("k", body)).Course())
 
-		require.NoError(t, s.w.Sim.FailRefund(part, "lost_or_stolen_card"))
+		require.NoError(t, s.World.Sim.FailRefund(part, "lost_or_stolen_card"))
 		b.Reconcile()
 		b.Measure()
 		require.EqualValues(t, 1, s.Metric("payonce_refunds_owed"))
 		tryAgain(s, b, 1)
 		b.Measure()
 		require.Zero(t, s.Metric("payonce_refunds_owed"))
-		require.Equal(t, "automatic succeeded 100, automatic succeeded 900, provider failed 100", s.w.Text(`
+		require.Equal(t, "automatic succeeded 100, automatic succeeded 900, provider failed 100", s.World.Text(`
 			SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY origin, amount_minor) FROM refunds`))
-		s.requireWhole("I6c") // as above
+		s.RequireWhole("I6c") // as above
 	})
 
 	// part: operator {
 	t.Run("AndSettledByAnOperator", func(t *testing.T) {
 		t.Parallel()
-		s, body := refundBegins(t, "pm_card_visa", func(s shop, charge string) {
-			_, err := s.w.Sim.OpenDispute(charge, "fraudulent", false)
+		s, body := refundBegins(t, "pm_card_visa", func(s shop.Shop, charge string) {
+			_, err := s.World.Sim.OpenDispute(charge, "fraudulent", false)
 			require.NoError(t, err)
 		})
 		requireOwed(t, s, books(s), body, "running", "undoing")
 		require.NoError(t, s.Pool.InTx(t.Context(), func(q *db.Queries) error {
-			_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.w.Tenant.ID,
-				s.w.Text("SELECT id FROM payments"))
+			_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.World.Tenant.ID,
+				s.World.Text("SELECT id FROM payments"))
 			return err
 		}))
-		a := s.checkout("k", body)
+		a := s.Checkout("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
-		require.Equal(t, compensated, sagaOf(t, a).steps())
-		s.requireStock("tea", 10, 0)
+		require.Equal(t, compensated, shop.SagaOf(t, a).Course())
+		s.RequireStock("tea", 10, 0)
 	})
 
 	// An operator has settled all but a part that others had refunded. That comes back before the checkout looks, and the
@@ -194,57 +195,52 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		s, body := refundBegins(t, "pm_card_pendingRefund", nil)
 		b := books(s)
 		waits := func(yes bool) {
-			s.w.Exec(`UPDATE idempotency_keys SET (next_attempt_at, leased_until) = (SELECT t, t FROM (SELECT
+			s.World.Exec(`UPDATE idempotency_keys SET (next_attempt_at, leased_until) = (SELECT t, t FROM (SELECT
 				CASE WHEN $1 THEN clock_timestamp() + interval '1 day' ELSE '-infinity' END) x(t)) WHERE key = 'k'`, yes)
 		}
-		require.NoError(t, s.w.Sim.FailRefund(s.w.Text("SELECT stripe_refund_id FROM refunds"), "lost_or_stolen_card"))
+		require.NoError(t, s.World.Sim.FailRefund(s.World.Text("SELECT stripe_refund_id FROM refunds"), "lost_or_stolen_card"))
 		b.Reconcile()
-		part, err := world.BooksOn(s.w).Stripe.Refunds.New(&stripego.RefundParams{
-			PaymentIntent: stripego.String(s.w.Text(`SELECT intent_id FROM payments`)), Amount: stripego.Int64(100),
+		part, err := world.BooksOn(s.World).Stripe.Refunds.New(&stripego.RefundParams{
+			PaymentIntent: stripego.String(s.World.Text(`SELECT intent_id FROM payments`)), Amount: stripego.Int64(100),
 		})
 		require.NoError(t, err)
-		s.w.Sim.Advance(time.Minute)
-		s.w.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp() + interval '1 day'")
+		s.World.Sim.Advance(time.Minute)
+		s.World.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp() + interval '1 day'")
 		b.Reconcile()
 		require.NoError(t, s.Pool.InTx(t.Context(), func(q *db.Queries) error {
-			_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.w.Tenant.ID, s.w.Text("SELECT id FROM payments"))
+			_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.World.Tenant.ID, s.World.Text("SELECT id FROM payments"))
 			return err
 		}))
-		require.NoError(t, s.w.Sim.FailRefund(part.ID, "lost_or_stolen_card"))
+		require.NoError(t, s.World.Sim.FailRefund(part.ID, "lost_or_stolen_card"))
 		b.Reconcile()
-		s.w.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp()")
+		s.World.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp()")
 		b.Reconcile()
 		waits(true)
 		s.Complete()
-		s.w.Sim.Advance(time.Minute)
+		s.World.Sim.Advance(time.Minute)
 		b.Reconcile()
 		b.Measure()
 		require.Zero(t, s.Metric("payonce_refunds_owed"))
-		require.Equal(t, "refunded", s.w.Text("SELECT ended_how FROM refunds_owed"))
+		require.Equal(t, "refunded", s.World.Text("SELECT ended_how FROM refunds_owed"))
 		waits(false)
 		s.Complete()
-		require.Equal(t, compensated, sagaOf(t, s.checkout("k", body)).steps())
-		s.requireStock("tea", 10, 0)
+		require.Equal(t, compensated, shop.SagaOf(t, s.Checkout("k", body)).Course())
+		s.RequireStock("tea", 10, 0)
 	})
 	// part: operator }
 }
 
 // refundBegins is a checkout that must be refunded after its payment, with the card. confirmed is called in between.
-func refundBegins(t *testing.T, card string, confirmed func(s shop, charge string)) (s shop, body string) {
-	m := &mortal{diesAt: "payment_made"} // the money is here, and nothing has come of it yet
-	s = newShop(t, world.LocalOptions{Boundary: m.boundary})
-	var refunded way
-	for _, w := range ways() {
-		if w.name == "Refunded" {
-			refunded = w
-		}
-	}
-	refunded.prepare(s)
-	body = twoTeas(card)
-	s.checkout("k", body)
-	require.Equal(t, "payment_made", s.w.RecoveryPoint("k"))
+func refundBegins(t *testing.T, card string, confirmed func(s shop.Shop, charge string)) (s shop.Shop, body string) {
+	m := &shop.Mortal{}
+	m.DieAt("payment_made") // the money is here, and nothing has come of it yet
+	s = shop.New(t, world.LocalOptions{Boundary: m.Boundary})
+	s.CancelOrdersBehind()
+	body = shop.TwoTeas(card)
+	s.Checkout("k", body)
+	require.Equal(t, "payment_made", s.World.RecoveryPoint("k"))
 	if confirmed != nil {
-		confirmed(s, s.w.Text("SELECT charge_id FROM payments"))
+		confirmed(s, s.World.Text("SELECT charge_id FROM payments"))
 	}
 	s.Complete()
 	return s, body
@@ -268,38 +264,38 @@ func brokenChecks(t *testing.T, w *world.World) (ids []string) {
 func TestCheckoutThatIsNotResolvedParks(t *testing.T) {
 	t.Parallel()
 	const days = 24
-	parked := func(s shop, hours int) int {
-		s.w.Exec(`UPDATE idempotency_keys SET created_at = clock_timestamp() - make_interval(hours => $1)
+	parked := func(s shop.Shop, hours int) int {
+		s.World.Exec(`UPDATE idempotency_keys SET created_at = clock_timestamp() - make_interval(hours => $1)
 			WHERE key = 'k'`, hours)
 		s.Complete()
-		return s.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND parked_at IS NOT NULL`)
+		return s.World.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND parked_at IS NOT NULL`)
 	}
 
 	t.Run("WhileItsOrderIsBeingCanceled", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
 		log := &logs.Buffer{}
-		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies), Log: log.Logger(slog.LevelError)})
+		s := shop.New(t, world.LocalOptions{Boundary: at("stock_reserved", &dies), Log: log.Logger(slog.LevelError)})
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
-		s.checkout("k", twoTeas("pm_card_visa"))
+		s.Checkout("k", shop.TwoTeas("pm_card_visa"))
 		log.Take()
-		s.w.Exec(`UPDATE orders SET canceling_key = 'hangs'`)
+		s.World.Exec(`UPDATE orders SET canceling_key = 'hangs'`)
 		require.Zero(t, parked(s, 47))
 		require.Empty(t, log.String(), "to wait is no failure")
 		require.Equal(t, "the order is being canceled",
-			s.w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'k'`))
+			s.World.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'k'`))
 		require.Equal(t, 1, parked(s, 49))
 
-		s.w.Exec(`UPDATE orders SET canceling_key = NULL`)
-		require.Equal(t, http.StatusCreated, s.checkout("k", twoTeas("pm_card_visa")).Status, "a retry resumes it")
-		s.requireWhole()
+		s.World.Exec(`UPDATE orders SET canceling_key = NULL`)
+		require.Equal(t, http.StatusCreated, s.Checkout("k", shop.TwoTeas("pm_card_visa")).Status, "a retry resumes it")
+		s.RequireWhole()
 	})
 
 	t.Run("WhileTheBankTakesItsTimeForTheRefund", func(t *testing.T) {
 		t.Parallel()
 		s, _ := refundBegins(t, "pm_card_pendingRefund", nil)
-		require.Equal(t, "refund_begun", s.w.RecoveryPoint("k"))
+		require.Equal(t, "refund_begun", s.World.RecoveryPoint("k"))
 		require.Zero(t, parked(s, 44*days))
 		require.Equal(t, 1, parked(s, 46*days))
 	})
@@ -308,36 +304,36 @@ func TestCheckoutThatIsNotResolvedParks(t *testing.T) {
 	t.Run("WhileTheRefundIsOwed", func(t *testing.T) {
 		t.Parallel()
 		var dispute string
-		s, body := refundBegins(t, "pm_card_visa", func(s shop, charge string) {
+		s, body := refundBegins(t, "pm_card_visa", func(s shop.Shop, charge string) {
 			var err error
-			dispute, err = s.w.Sim.OpenDispute(charge, "fraudulent", false)
+			dispute, err = s.World.Sim.OpenDispute(charge, "fraudulent", false)
 			require.NoError(t, err)
 		})
-		b := &world.Books{World: s.w, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
+		b := &world.Books{World: s.World, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
 		for range 6 {
-			s.w.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp()")
+			s.World.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp()")
 			b.Reconcile()
-			s.w.ExpireLeases()
+			s.World.ExpireLeases()
 			s.Complete()
 		}
-		require.Equal(t, "refund_owed", s.w.RecoveryPoint("k"))
-		s.w.ExpireLeases()
+		require.Equal(t, "refund_owed", s.World.RecoveryPoint("k"))
+		s.World.ExpireLeases()
 		require.Zero(t, parked(s, 44*days))
 
 		won := &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{
 			UncategorizedText: stripego.String("winning_evidence"),
 		}}
-		_, err := world.BooksOn(s.w).Stripe.Disputes.Update(dispute, won)
+		_, err := world.BooksOn(s.World).Stripe.Disputes.Update(dispute, won)
 		require.NoError(t, err)
-		s.w.Sim.Advance(30 * 24 * time.Hour)
-		_, err = world.BooksOn(s.w).Stripe.Refunds.New(&stripego.RefundParams{
-			PaymentIntent: stripego.String(s.w.Text(`SELECT intent_id FROM payments`)),
+		s.World.Sim.Advance(30 * 24 * time.Hour)
+		_, err = world.BooksOn(s.World).Stripe.Refunds.New(&stripego.RefundParams{
+			PaymentIntent: stripego.String(s.World.Text(`SELECT intent_id FROM payments`)),
 		})
 		require.NoError(t, err)
 		b.Reconcile()
-		s.w.ExpireLeases()
+		s.World.ExpireLeases()
 		s.Complete()
-		require.Equal(t, "compensated", s.w.Text("SELECT status FROM checkouts"))
-		require.Equal(t, "payment-failed", s.checkout("k", body).Code())
+		require.Equal(t, "compensated", s.World.Text("SELECT status FROM checkouts"))
+		require.Equal(t, "payment-failed", s.Checkout("k", body).Code())
 	})
 }

@@ -21,7 +21,7 @@ func (s *Service) Get(ctx context.Context, tenantID, id string) (Checkout, error
 	if err != nil {
 		return Checkout{}, err
 	}
-	return shown(row, steps), nil
+	return Shown(row, steps), nil
 }
 
 // statusOf names a checkout whose status is asked for.
@@ -87,7 +87,7 @@ func (s *Service) List(ctx context.Context, tenantID string, status db.CheckoutS
 		if err := json.Unmarshal(row.Steps, &steps); err != nil {
 			return nil, false, fmt.Errorf("read the steps of checkout %s: %w", row.Checkout.ID, err)
 		}
-		list[i] = shown(row.Checkout, steps)
+		list[i] = Shown(row.Checkout, steps)
 	}
 	return list, more, nil
 }

@@ -29,7 +29,7 @@ type Service struct {
 	answers  payments.Answers
 	o        Options
 
-	notExpired failedLately
+	notExpired FailedLately
 	statuses   *postgres.Batched[statusOf, db.CheckoutStatus]
 }
 

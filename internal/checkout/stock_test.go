@@ -13,6 +13,7 @@ import (
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
 
@@ -21,50 +22,50 @@ func TestStock(t *testing.T) {
 
 	t.Run("IsAbsolute", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		s.requireStock("unheard-of", 0, 0)
+		s := shop.New(t, world.LocalOptions{})
+		s.RequireStock("unheard-of", 0, 0)
 		for range 2 {
-			s.stock("tea", 7)
-			s.requireStock("tea", 7, 0)
+			s.Stock("tea", 7)
+			s.RequireStock("tea", 7, 0)
 		}
-		s.stock("tea", 0)
-		s.requireStock("tea", 0, 0)
+		s.Stock("tea", 0)
+		s.RequireStock("tea", 0, 0)
 	})
 
 	t.Run("LeavesAloneWhatIsReserved", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		body := twoTeas("pm_card_authenticationRequired")
-		require.Equal(t, http.StatusAccepted, s.checkout("k", body).Status)
-		s.requireStock("tea", 8, 2)
-		s.stock("tea", 100)
-		s.requireStock("tea", 100, 2)
-		order := s.w.Text(`SELECT id FROM orders`)
+		s := shop.New(t, world.LocalOptions{})
+		body := shop.TwoTeas("pm_card_authenticationRequired")
+		require.Equal(t, http.StatusAccepted, s.Checkout("k", body).Status)
+		s.RequireStock("tea", 8, 2)
+		s.Stock("tea", 100)
+		s.RequireStock("tea", 100, 2)
+		order := s.World.Text(`SELECT id FROM orders`)
 		require.Equal(t, http.StatusOK, s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Status)
-		s.await("k", body)
-		s.requireStock("tea", 102, 0)
+		s.Await("k", body)
+		s.RequireStock("tea", 102, 0)
 	})
 
 	t.Run("IsTheTenantsOwn", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		other := s.As(s.w.NewTenant())
+		s := shop.New(t, world.LocalOptions{})
+		other := s.As(s.World.NewTenant())
 		require.Contains(t, string(other.Get("/v1/stock/tea").Body), `"available":0`)
-		a := other.Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
+		a := other.Post("/v1/checkouts", "k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, "out-of-stock", a.Code(), a)
-		s.requireStock("tea", 10, 0)
-		require.Equal(t, http.StatusNotFound, s.Get("/v1/checkouts/"+sagaOf(t, a).ID).Status)
+		s.RequireStock("tea", 10, 0)
+		require.Equal(t, http.StatusNotFound, s.Get("/v1/checkouts/"+shop.SagaOf(t, a).ID).Status)
 	})
 
 	t.Run("AcceptsAnySKU", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
+		s := shop.New(t, world.LocalOptions{})
 		for _, sku := range []string{"a/b", "100%", "%41", "a b", "tea+milk", "茶", "?q=1#x", "..",
 			strings.Repeat("ü", 64)} {
 			path := "/v1/stock/" + strings.ReplaceAll(url.PathEscape(sku), "..", "%2E%2E")
 			a := s.Do("PUT", path, `{"available":3}`)
 			require.Equal(t, sku, a.Get("sku"), a)
-			require.Equal(t, 3, s.w.Count(`SELECT available FROM stock WHERE sku = $1`, sku))
+			require.Equal(t, 3, s.World.Count(`SELECT available FROM stock WHERE sku = $1`, sku))
 			require.Equal(t, string(a.Body), string(s.Get(path).Body))
 		}
 		for _, sku := range []string{strings.Repeat("x", 65), "a%00b", "%ff"} {
@@ -78,20 +79,20 @@ func TestReservations(t *testing.T) {
 
 	t.Run("AreAllOrNothing", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		s.stock("cup", 1)
-		a := s.checkout("k", basketBody("tea", 2, "cup", 1, "cup", 1)) // two lines of one thing
+		s := shop.New(t, world.LocalOptions{})
+		s.Stock("cup", 1)
+		a := s.Checkout("k", basketBody("tea", 2, "cup", 1, "cup", 1)) // two lines of one thing
 		require.Equal(t, "out-of-stock", a.Code(), a)
 		require.Contains(t, a.Problem().Detail, "not enough of cup.")
-		s.requireStock("tea", 10, 0)
-		s.requireStock("cup", 1, 0)
+		s.RequireStock("tea", 10, 0)
+		s.RequireStock("cup", 1, 0)
 
-		s.stock("cup", 2)
-		require.Equal(t, a.Identity(), s.checkout("k", basketBody("tea", 2, "cup", 1, "cup", 1)).Identity(),
+		s.Stock("cup", 2)
+		require.Equal(t, a.Identity(), s.Checkout("k", basketBody("tea", 2, "cup", 1, "cup", 1)).Identity(),
 			"what was refused stays refused")
-		require.Equal(t, http.StatusCreated, s.checkout("k2", basketBody("tea", 2, "cup", 1, "cup", 1)).Status)
-		s.requireStock("cup", 0, 0)
-		s.requireWhole()
+		require.Equal(t, http.StatusCreated, s.Checkout("k2", basketBody("tea", 2, "cup", 1, "cup", 1)).Status)
+		s.RequireStock("cup", 0, 0)
+		s.RequireWhole()
 	})
 
 	// Forty customers want a pair of things each, named in either order, of which
@@ -99,10 +100,10 @@ func TestReservations(t *testing.T) {
 	// answer is a sale or a definite no.
 	t.Run("NeverOversell", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LongTimeouts("one"))
-		servers := []*world.Local{s.Local, s.w.Local(world.LongTimeouts("two"))}
-		s.stock("tea", 20)
-		s.stock("cup", 1000)
+		s := shop.New(t, world.LongTimeouts("one"))
+		servers := []*world.Local{s.Local, s.World.Local(world.LongTimeouts("two"))}
+		s.Stock("tea", 20)
+		s.Stock("cup", 1000)
 		answers := world.Together(40, func(i int) world.Answer {
 			body := basketBody("tea", 2, "cup", 1)
 			if i%3 == 0 {
@@ -119,18 +120,18 @@ func TestReservations(t *testing.T) {
 			require.Equal(t, "out-of-stock", a.Code(), a)
 		}
 		require.Equal(t, 10, sold)
-		s.requireStock("tea", 0, 0)
-		s.requireStock("cup", 990, 0)
-		require.Equal(t, 10, s.w.Sim.ChargeCount(""))
-		s.requireWhole()
+		s.RequireStock("tea", 0, 0)
+		s.RequireStock("cup", 990, 0)
+		require.Equal(t, 10, s.World.Sim.ChargeCount(""))
+		s.RequireWhole()
 	})
 
 	// Without the guard in the UPDATE the row's own constraint still stands, and
 	// a sale too many is an error instead of a promise.
 	t.Run("NeverOversellByConstraint", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		_, err := s.w.DB.Raw().Exec(t.Context(),
+		s := shop.New(t, world.LocalOptions{})
+		_, err := s.World.DB.Raw().Exec(t.Context(),
 			`UPDATE stock SET available = available - 11, reserved = reserved + 11`)
 		require.True(t, postgres.Violates(err, "stock_is_never_oversold"), "%v", err)
 	})
@@ -138,59 +139,59 @@ func TestReservations(t *testing.T) {
 	t.Run("RunOutBeforeThePaymentBegins", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
-		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		s := shop.New(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
-		s.checkout("k", twoTeas("pm_card_visa"))
-		require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
-		s.requireStock("tea", 8, 2)
-		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
+		s.Checkout("k", shop.TwoTeas("pm_card_visa"))
+		require.Equal(t, "stock_reserved", s.World.RecoveryPoint("k"))
+		s.RequireStock("tea", 8, 2)
+		s.World.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
 
 		s.Complete() // it comes back after a long night, and does not charge anybody
-		a := s.checkout("k", twoTeas("pm_card_visa"))
+		a := s.Checkout("k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, "out-of-stock", a.Code(), a)
 		require.Contains(t, a.Problem().Detail, "ran out")
-		require.Equal(t, allUndone, sagaOf(t, a).steps())
-		require.Empty(t, s.w.Sim.Effects())
-		s.requireStock("tea", 10, 0)
-		s.requireWhole()
+		require.Equal(t, shop.AllUndone, shop.SagaOf(t, a).Course())
+		require.Empty(t, s.World.Sim.Effects())
+		s.RequireStock("tea", 10, 0)
+		s.RequireWhole()
 	})
 
 	t.Run("AreReleasedWhenACheckoutIsAbandoned", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
-		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		s := shop.New(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
-		s.checkout("k", twoTeas("pm_card_visa"))
-		require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
+		s.Checkout("k", shop.TwoTeas("pm_card_visa"))
+		require.Equal(t, "stock_reserved", s.World.RecoveryPoint("k"))
 		expire := func() int {
 			n, err := s.Checkouts.ExpireReservations(t.Context())
 			require.NoError(t, err)
 			return n
 		}
-		s.w.ExpireLeases()
+		s.World.ExpireLeases()
 		require.Zero(t, expire(), "its time is not up")
-		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
-		s.w.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute'
+		s.World.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
+		s.World.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute'
 			WHERE finished_at IS NULL`)
 		require.Zero(t, expire(), "somebody holds the claim, and will see for himself")
-		s.w.ExpireLeases()
-		s.w.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL`)
+		s.World.ExpireLeases()
+		s.World.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL`)
 		require.Equal(t, 1, expire())
 		require.Zero(t, expire())
-		s.requireStock("tea", 10, 0)
+		s.RequireStock("tea", 10, 0)
 		require.Equal(t, "create_order:done reserve_stock:compensated pay:failed release_stock:done cancel_order:pending ",
-			sagaOf(t, s.Get("/v1/checkouts/"+s.w.Text(`SELECT id FROM checkouts`))).steps())
+			shop.SagaOf(t, s.Get("/v1/checkouts/"+s.World.Text(`SELECT id FROM checkouts`))).Course())
 
 		s.Complete() // it was taken off the parking place, to undo the rest
-		a := s.checkout("k", twoTeas("pm_card_visa"))
+		a := s.Checkout("k", shop.TwoTeas("pm_card_visa"))
 		require.True(t, a.Replayed())
 		require.Equal(t, "out-of-stock", a.Code(), a)
-		require.Equal(t, allUndone, sagaOf(t, a).steps())
-		require.Empty(t, s.w.Sim.Effects())
-		s.requireStock("tea", 10, 0)
-		s.requireWhole()
+		require.Equal(t, shop.AllUndone, shop.SagaOf(t, a).Course())
+		require.Empty(t, s.World.Sim.Effects())
+		s.RequireStock("tea", 10, 0)
+		s.RequireWhole()
 	})
 }
 
@@ -198,41 +199,41 @@ func TestReservations(t *testing.T) {
 func TestReservationsOfOneCheckoutStopNoOther(t *testing.T) {
 	t.Parallel()
 	var dies atomic.Pointer[func()]
-	s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+	s := shop.New(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
 	die := func() { panic(http.ErrAbortHandler) }
 	for _, key := range []string{"broken", "well", "too"} {
 		dies.Store(&die)
-		s.checkout(key, twoTeas("pm_card_visa"))
-		require.Equal(t, "stock_reserved", s.w.RecoveryPoint(key))
+		s.Checkout(key, shop.TwoTeas("pm_card_visa"))
+		require.Equal(t, "stock_reserved", s.World.RecoveryPoint(key))
 	}
-	s.requireStock("tea", 4, 6)
-	s.w.ExpireLeases()
-	s.w.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL`)
-	s.w.Exec(`UPDATE reservations r SET expires_at = clock_timestamp() - CASE c.idempotency_key
+	s.RequireStock("tea", 4, 6)
+	s.World.ExpireLeases()
+	s.World.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL`)
+	s.World.Exec(`UPDATE reservations r SET expires_at = clock_timestamp() - CASE c.idempotency_key
 		WHEN 'broken' THEN interval '2 hours' ELSE interval '1 hour' END FROM checkouts c WHERE c.id = r.checkout_id`)
-	s.w.Exec(`CREATE FUNCTION breaks() RETURNS trigger LANGUAGE plpgsql AS
+	s.World.Exec(`CREATE FUNCTION breaks() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN RAISE EXCEPTION 'this one breaks' USING ERRCODE = 'integrity_constraint_violation'; END $$`)
-	s.w.Exec(`DO $$ BEGIN EXECUTE format('CREATE TRIGGER breaks BEFORE UPDATE ON checkout_steps FOR EACH ROW
+	s.World.Exec(`DO $$ BEGIN EXECUTE format('CREATE TRIGGER breaks BEFORE UPDATE ON checkout_steps FOR EACH ROW
 		WHEN (OLD.checkout_id = %L) EXECUTE FUNCTION breaks()',
 		(SELECT id FROM checkouts WHERE idempotency_key = 'broken')); END $$`)
 
 	n, err := s.Checkouts.ExpireReservations(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 2, n, "both behind it")
-	s.requireStock("tea", 8, 2)
+	s.RequireStock("tea", 8, 2)
 	_, err = s.Checkouts.Measure(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1.0, s.Metric("payonce_reservations_stuck"))
 
-	s.w.Exec(`DROP TRIGGER breaks ON checkout_steps`)
+	s.World.Exec(`DROP TRIGGER breaks ON checkout_steps`)
 	n, err = s.Checkouts.ExpireReservations(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n, "it has just failed, and leaves room for the others")
-	again := s.w.Local(world.LocalOptions{Name: "another process"})
+	again := s.World.Local(world.LocalOptions{Name: "another process"})
 	n, err = again.Checkouts.ExpireReservations(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	s.requireStock("tea", 10, 0)
+	s.RequireStock("tea", 10, 0)
 	_, err = s.Checkouts.Measure(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, s.Metric("payonce_reservations_stuck"))
@@ -245,19 +246,19 @@ func TestReservationsOfOneCheckoutStopNoOther(t *testing.T) {
 func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 	t.Parallel()
 	var dies atomic.Pointer[func()]
-	s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+	s := shop.New(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
 	die := func() { panic(http.ErrAbortHandler) }
 	dies.Store(&die)
-	body := twoTeas("pm_card_visa")
-	s.checkout("k", body)
-	require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
-	s.w.ExpireLeases()
+	body := shop.TwoTeas("pm_card_visa")
+	s.Checkout("k", body)
+	require.Equal(t, "stock_reserved", s.World.RecoveryPoint("k"))
+	s.World.ExpireLeases()
 
 	// The look stands still over its first row, which is where a slow disk would have it.
 	const lock = 4711
-	s.w.Exec(fmt.Sprintf(`CREATE FUNCTION slowly() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS
+	s.World.Exec(fmt.Sprintf(`CREATE FUNCTION slowly() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS
 		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(%d); RETURN 'infinity'; END $$`, lock))
-	proxy, err := pgproxy.Start(s.w.URL)
+	proxy, err := pgproxy.Start(s.World.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	slowed := proxy.Rewrite("-- name: ReservationOverdue", `r\.expires_at < clock_timestamp\(\)`,
@@ -268,14 +269,14 @@ func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 	q.Set("lock_timeout", "60000")
 	q.Set("statement_timeout", "60000")
 	patiently.RawQuery = q.Encode()
-	slow := s.w.Local(world.LocalOptions{Database: patiently.String(), Name: "slow"})
+	slow := s.World.Local(world.LocalOptions{Database: patiently.String(), Name: "slow"})
 	type found struct {
 		n   int
 		err error
 	}
-	confirming := s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop,
+	confirming := s.World.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop,
 		Times: -1}) // it is charged, and nobody hears of it
-	held, err := s.w.DB.Raw().Begin(t.Context())
+	held, err := s.World.DB.Raw().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = held.Rollback(t.Context()) }()
 	_, err = held.Exec(t.Context(),
@@ -285,25 +286,25 @@ func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 		n, err := slow.Checkouts.ExpireReservations(t.Context())
 		return found{n, err}
 	})
-	s.w.Until("the look has begun", func() bool { return s.w.WaitingForLocks() == 1 })
-	require.Equal(t, http.StatusAccepted, s.checkout("k", body).Status)
-	require.Positive(t, s.w.Sim.FaultsFired()[confirming])
-	require.Equal(t, 1, s.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k'
+	s.World.Until("the look has begun", func() bool { return s.World.WaitingForLocks() == 1 })
+	require.Equal(t, http.StatusAccepted, s.Checkout("k", body).Status)
+	require.Positive(t, s.World.Sim.FaultsFired()[confirming])
+	require.Equal(t, 1, s.World.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k'
 		AND leased_until = '-infinity'`), "it was given back")
 	require.NoError(t, held.Rollback(t.Context()))
 	got := <-looked
 	require.NoError(t, got.err)
 	require.Positive(t, slowed.Happened())
 	require.Zero(t, got.n, "the payment has begun: nothing of it is called off")
-	s.requireStock("tea", 8, 2)
+	s.RequireStock("tea", 8, 2)
 
-	s.w.Sim.ClearFaults()
-	a := s.await("k", body)
+	s.World.Sim.ClearFaults()
+	a := s.Await("k", body)
 	require.Equal(t, http.StatusCreated, a.Status, a)
-	require.Equal(t, allDone, sagaOf(t, a).steps())
-	require.Equal(t, 1, s.w.Sim.ChargeCount(""))
-	s.requireStock("tea", 8, 0)
-	s.requireWhole()
+	require.Equal(t, shop.AllDone, shop.SagaOf(t, a).Course())
+	require.Equal(t, 1, s.World.Sim.ChargeCount(""))
+	s.RequireStock("tea", 8, 0)
+	s.RequireWhole()
 }
 
 // basketBody is a checkout of pairs of a SKU and a quantity, at a dollar each.

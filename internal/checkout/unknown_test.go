@@ -14,20 +14,9 @@ import (
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
-
-// await asks with the key until the answer is final, and lets the completer work
-// meanwhile.
-func (s shop) await(key, body string) (a world.Answer) {
-	s.w.T.Helper()
-	s.w.Until("the checkout of "+key+" is final", func() bool {
-		s.Complete()
-		a = s.checkout(key, body)
-		return a.Err == nil && a.Status != http.StatusAccepted && !a.Problem().Retryable
-	})
-	return a
-}
 
 // at runs f once, when create_checkout has reached a recovery point.
 func at(point string, f *atomic.Pointer[func()]) func(string, string) {
@@ -49,62 +38,62 @@ func TestCheckout_Unknown(t *testing.T) {
 
 	t.Run("IsResumedByTheSameRequest", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop}) // charged, and nobody told us
-		a := s.checkout("k", twoTeas("pm_card_visa"))
+		s := shop.New(t, world.LocalOptions{})
+		s.World.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop}) // charged, and nobody told us
+		a := s.Checkout("k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, http.StatusAccepted, a.Status, a)
 		require.Equal(t, "/v1/checkouts/"+a.ID(), a.Header.Get("Location"))
-		require.Equal(t, waiting, sagaOf(t, a).steps())
-		s.requireStock("tea", 8, 2)
+		require.Equal(t, waiting, shop.SagaOf(t, a).Course())
+		s.RequireStock("tea", 8, 2)
 
-		known := s.checkout("k", twoTeas("pm_card_visa"))
+		known := s.Checkout("k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, http.StatusCreated, known.Status, known)
 		require.Equal(t, a.ID(), known.ID(), "the same saga")
-		require.Equal(t, 2, sagaOf(t, known).Steps[2].Attempts)
-		s.w.RequireChargedOnce(sagaOf(t, known).OrderID)
-		s.requireStock("tea", 8, 0)
-		s.requireWhole()
+		require.Equal(t, 2, shop.SagaOf(t, known).Steps[2].Attempts)
+		s.World.RequireChargedOnce(shop.SagaOf(t, known).OrderID)
+		s.RequireStock("tea", 8, 0)
+		s.RequireWhole()
 	})
 
 	t.Run("IsNeverCompensated", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1,
+		s := shop.New(t, world.LocalOptions{})
+		s.World.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		s.World.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1,
 			Times: -1}) // nor can it be looked at
-		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa")).Status,
+		require.Equal(t, http.StatusAccepted, s.Checkout("k", shop.TwoTeas("pm_card_visa")).Status,
 			"unknown is never compensated")
 		for range 3 {
 			s.Complete()
-			s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 day' WHERE expires_at IS NOT NULL`)
+			s.World.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 day' WHERE expires_at IS NOT NULL`)
 			expired, err := s.Checkouts.ExpireReservations(t.Context())
 			require.NoError(t, err)
 			require.Zero(t, expired, "stock that somebody may just have paid for")
 		}
-		a := s.checkout("k", twoTeas("pm_card_visa"))
+		a := s.Checkout("k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, http.StatusAccepted, a.Status, a)
-		require.Equal(t, waiting, sagaOf(t, a).steps(), "unknown is never compensated")
-		s.requireStock("tea", 8, 2)
-		require.Equal(t, "open", s.w.Text(`SELECT status FROM orders`))
-		require.Zero(t, s.w.EffectsOf(stripesim.EffectCancel))
+		require.Equal(t, waiting, shop.SagaOf(t, a).Course(), "unknown is never compensated")
+		s.RequireStock("tea", 8, 2)
+		require.Equal(t, "open", s.World.Text(`SELECT status FROM orders`))
+		require.Zero(t, s.World.EffectsOf(stripesim.EffectCancel))
 
-		s.w.Sim.ClearFaults() // Stripe is back, and has the money
-		require.Equal(t, http.StatusCreated, s.await("k", twoTeas("pm_card_visa")).Status)
-		s.requireWhole()
+		s.World.Sim.ClearFaults() // Stripe is back, and has the money
+		require.Equal(t, http.StatusCreated, s.Await("k", shop.TwoTeas("pm_card_visa")).Status)
+		s.RequireWhole()
 	})
 
 	// The other witness of the same sentence: whatever the program thinks, the
 	// database does not let it.
 	t.Run("IsRefusedByTheDatabase", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{})
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1, Times: -1})
-		g := sagaOf(t, s.checkout("k", twoTeas("pm_card_visa")))
+		s := shop.New(t, world.LocalOptions{})
+		s.World.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1, Times: -1})
+		g := shop.SagaOf(t, s.Checkout("k", shop.TwoTeas("pm_card_visa")))
 		for _, status := range []string{"running", "unknown"} {
-			s.w.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay'
+			s.World.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay'
 				AND status <> $1::saga_step_status`, status)
 			for _, undoing := range []string{"refund", "release_stock", "cancel_order"} {
-				_, err := s.w.DB.Raw().Exec(t.Context(),
+				_, err := s.World.DB.Raw().Exec(t.Context(),
 					`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1
 						AND step = $2::saga_step`, g.ID, undoing)
 				require.True(t, postgres.Violates(err, "no_compensation_before_outcome_is_known"),
@@ -118,11 +107,11 @@ func TestCheckout_Unknown(t *testing.T) {
 	// compensated, and the audit must say so.
 	t.Run("TakenForFailureIsSeen", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { return hasty{g} }})
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
-		a := s.checkout("k", twoTeas("pm_card_visa"))
-		require.Equal(t, "compensated", sagaOf(t, a).Status, a)
-		require.Contains(t, strings.Join(sagaViolations(t, s.w.DB.Raw(), s.w.Sim), "\n"), stripeAsItEnded)
+		s := shop.New(t, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { return hasty{g} }})
+		s.World.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		a := s.Checkout("k", shop.TwoTeas("pm_card_visa"))
+		require.Equal(t, "compensated", shop.SagaOf(t, a).Status, a)
+		require.Contains(t, strings.Join(shop.Violations(t, s.World.DB.Raw(), s.World.Sim), "\n"), shop.StripeAsItEnded)
 	})
 }
 
@@ -143,15 +132,15 @@ func (g hasty) CancelIntent(_ context.Context, _ stripe.Call, intentID string) s
 // A customer who must act is waited for, with the stock held.
 func TestCheckout_ThreeDSecure(t *testing.T) {
 	t.Parallel()
-	body := twoTeas("pm_card_authenticationRequired")
-	begin := func(t *testing.T, o world.LocalOptions) (s shop, g saga, intent string) {
-		s = newShop(t, o)
-		a := s.checkout("k", body)
+	body := shop.TwoTeas("pm_card_authenticationRequired")
+	begin := func(t *testing.T, o world.LocalOptions) (s shop.Shop, g shop.Saga, intent string) {
+		s = shop.New(t, o)
+		a := s.Checkout("k", body)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
-		g = sagaOf(t, a)
+		g = shop.SagaOf(t, a)
 		require.Equal(t, "running", g.Steps[2].Status, "somebody knows: the customer has not acted yet")
 		require.Equal(t, "requires_action", s.Get("/v1/payments/"+g.PaymentID).Get("status"))
-		s.requireStock("tea", 8, 2)
+		s.RequireStock("tea", 8, 2)
 		intent, _ = s.Get("/v1/payments/"+g.PaymentID).Get("stripe", "payment_intent").(string)
 		return s, g, intent
 	}
@@ -159,24 +148,24 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 	t.Run("CompletesWhenTheyPass", func(t *testing.T) {
 		t.Parallel()
 		s, g, intent := begin(t, world.LocalOptions{})
-		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, true))
-		a := s.await("k", body)
+		require.NoError(t, s.World.Sim.CompleteAuthentication(intent, true))
+		a := s.Await("k", body)
 		require.Equal(t, http.StatusCreated, a.Status, a)
-		require.Equal(t, allDone, sagaOf(t, a).steps())
-		s.w.RequireChargedOnce(g.OrderID)
-		s.requireWhole()
+		require.Equal(t, shop.AllDone, shop.SagaOf(t, a).Course())
+		s.World.RequireChargedOnce(g.OrderID)
+		s.RequireWhole()
 	})
 
 	t.Run("IsCompensatedWhenTheyFail", func(t *testing.T) {
 		t.Parallel()
 		s, _, intent := begin(t, world.LocalOptions{})
-		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, false))
-		a := s.await("k", body)
+		require.NoError(t, s.World.Sim.CompleteAuthentication(intent, false))
+		a := s.Await("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
-		require.Equal(t, allUndone, sagaOf(t, a).steps())
-		require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectCancel), "nobody may pay the intent any more")
-		s.requireStock("tea", 10, 0)
-		s.requireWhole()
+		require.Equal(t, shop.AllUndone, shop.SagaOf(t, a).Course())
+		require.Equal(t, 1, s.World.EffectsOf(stripesim.EffectCancel), "nobody may pay the intent any more")
+		s.RequireStock("tea", 10, 0)
+		s.RequireWhole()
 	})
 
 	// They failed with one card, and while the checkout was about to give up they
@@ -187,45 +176,45 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 		s, g, intent := begin(t, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway {
 			return beforeCancel{g, &meanwhile}
 		}})
-		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, false))
-		pays := func() { s.w.ConfirmInBrowser(intent, "pm_card_mastercard") }
+		require.NoError(t, s.World.Sim.CompleteAuthentication(intent, false))
+		pays := func() { s.World.ConfirmInBrowser(intent, "pm_card_mastercard") }
 		meanwhile.Store(&pays)
-		a := s.await("k", body)
+		a := s.Await("k", body)
 		require.Nil(t, meanwhile.Load(), "the scene was not played")
 		require.Equal(t, http.StatusCreated, a.Status, a)
-		require.Equal(t, allDone, sagaOf(t, a).steps())
-		require.Nil(t, sagaOf(t, a).Failure)
-		require.Equal(t, 1, s.w.Sim.ChargeCount(g.OrderID))
-		s.requireWhole()
+		require.Equal(t, shop.AllDone, shop.SagaOf(t, a).Course())
+		require.Nil(t, shop.SagaOf(t, a).Failure)
+		require.Equal(t, 1, s.World.Sim.ChargeCount(g.OrderID))
+		s.RequireWhole()
 	})
 
 	t.Run("IsCompensatedWhenTheCustomerNeverActs", func(t *testing.T) {
 		t.Parallel()
 		s, _, _ := begin(t, world.LocalOptions{})
-		s.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours'`)
-		a := s.await("k", body)
+		s.World.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours'`)
+		a := s.Await("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
 		require.Equal(t, "canceled", a.Problem().Payment["status"])
-		s.requireStock("tea", 10, 0)
-		s.requireWhole()
+		s.RequireStock("tea", 10, 0)
+		s.RequireWhole()
 	})
 
-	for what, path := range map[string]func(saga) string{
-		"Order":   func(g saga) string { return "/v1/orders/" + g.OrderID + "/cancel" },
-		"Payment": func(g saga) string { return "/v1/payments/" + g.PaymentID + "/cancel" },
+	for what, path := range map[string]func(shop.Saga) string{
+		"Order":   func(g shop.Saga) string { return "/v1/orders/" + g.OrderID + "/cancel" },
+		"Payment": func(g shop.Saga) string { return "/v1/payments/" + g.PaymentID + "/cancel" },
 	} {
 		t.Run("IsCompensatedWhenThe"+what+"IsCanceled", func(t *testing.T) {
 			t.Parallel()
 			s, g, intent := begin(t, world.LocalOptions{})
 			canceled := s.Post(path(g), "give-up", "")
 			require.Equal(t, http.StatusOK, canceled.Status, canceled)
-			require.Error(t, s.w.Sim.CompleteAuthentication(intent, true), "too late: the intent is canceled")
-			a := s.await("k", body)
+			require.Error(t, s.World.Sim.CompleteAuthentication(intent, true), "too late: the intent is canceled")
+			a := s.Await("k", body)
 			require.Equal(t, "payment-failed", a.Code(), a)
-			require.Equal(t, "payment_canceled", sagaOf(t, a).Failure.Code)
-			require.Equal(t, allUndone, sagaOf(t, a).steps())
-			s.requireStock("tea", 10, 0)
-			s.requireWhole()
+			require.Equal(t, "payment_canceled", shop.SagaOf(t, a).Failure.Code)
+			require.Equal(t, shop.AllUndone, shop.SagaOf(t, a).Course())
+			s.RequireStock("tea", 10, 0)
+			s.RequireWhole()
 		})
 	}
 }
@@ -252,71 +241,71 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		t.Run("BeforeThePayment/"+point, func(t *testing.T) {
 			t.Parallel()
 			var meanwhile atomic.Pointer[func()]
-			s := newShop(t, world.LocalOptions{Boundary: at(point, &meanwhile)})
+			s := shop.New(t, world.LocalOptions{Boundary: at(point, &meanwhile)})
 			cancel := func() {
-				order := s.w.Text(`SELECT id FROM orders`)
+				order := s.World.Text(`SELECT id FROM orders`)
 				paid := s.Pay("other", order, "pm_card_visa")
 				require.Equal(t, "payment-in-progress", paid.Code(), "only its checkout pays it: %s", paid)
 				canceled := s.Post("/v1/orders/"+order+"/cancel", "cancel", "")
 				require.Equal(t, http.StatusOK, canceled.Status, canceled)
 			}
 			meanwhile.Store(&cancel)
-			a := s.checkout("k", twoTeas("pm_card_visa"))
+			a := s.Checkout("k", shop.TwoTeas("pm_card_visa"))
 			require.Nil(t, meanwhile.Load(), "the scene was not played")
 			require.Equal(t, "payment-failed", a.Code(), a)
-			require.Equal(t, "order_canceled", sagaOf(t, a).Failure.Code)
+			require.Equal(t, "order_canceled", shop.SagaOf(t, a).Failure.Code)
 			require.Equal(t, "failed", a.Problem().Payment["status"])
-			require.Equal(t, s.w.Text(`SELECT id FROM payments`), a.Problem().Payment["id"])
-			require.Equal(t, allUndone, sagaOf(t, a).steps())
-			require.Empty(t, s.w.Sim.Effects(), "Stripe has not heard of it")
-			s.requireStock("tea", 10, 0)
-			s.requireWhole()
+			require.Equal(t, s.World.Text(`SELECT id FROM payments`), a.Problem().Payment["id"])
+			require.Equal(t, shop.AllUndone, shop.SagaOf(t, a).Course())
+			require.Empty(t, s.World.Sim.Effects(), "Stripe has not heard of it")
+			s.RequireStock("tea", 10, 0)
+			s.RequireWhole()
 		})
 	}
 
-	// Found by TestCheckout_EveryPathEndsWhole: with both reasons to give up, the
+	// Found by random paths: with both reasons to give up, the
 	// checkout took the one whose step the other had failed already.
 	t.Run("AndTheReservationRunOut", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
-		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		s := shop.New(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
-		s.checkout("k", twoTeas("pm_card_visa"))
+		s.Checkout("k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, http.StatusOK,
-			s.Post("/v1/orders/"+s.w.Text(`SELECT id FROM orders`)+"/cancel", "cancel", "").Status)
-		s.w.ExpireLeases()
-		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
+			s.Post("/v1/orders/"+s.World.Text(`SELECT id FROM orders`)+"/cancel", "cancel", "").Status)
+		s.World.ExpireLeases()
+		s.World.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
 		expired, err := s.Checkouts.ExpireReservations(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, expired)
-		require.Equal(t, "out-of-stock", s.await("k", twoTeas("pm_card_visa")).Code())
-		s.requireStock("tea", 10, 0)
-		s.requireWhole()
+		require.Equal(t, "out-of-stock", s.Await("k", shop.TwoTeas("pm_card_visa")).Code())
+		s.RequireStock("tea", 10, 0)
+		s.RequireWhole()
 	})
 
 	t.Run("NotWhileThePaymentRuns", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, world.LongTimeouts("shop"))
-		hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
-		answer := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
-		world.WaitHeld(s.w, hold)
-		order := s.w.Text(`SELECT id FROM orders`)
+		s := shop.New(t, world.LongTimeouts("shop"))
+		hold := s.World.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
+		answer := world.Async(func() world.Answer { return s.Checkout("k", shop.TwoTeas("pm_card_visa")) })
+		world.WaitHeld(s.World, hold)
+		order := s.World.Text(`SELECT id FROM orders`)
 		require.Equal(t, "payment-in-progress", s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Code())
 		require.Equal(t, "payment-in-progress", s.Pay("other", order, "pm_card_visa").Code())
 		hold.Release()
 		require.Equal(t, http.StatusCreated, (<-answer).Status)
 		require.Equal(t, "order-not-cancelable", s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Code())
-		s.requireWhole()
+		s.RequireWhole()
 	})
 
 	t.Run("ByHandWhileThePaymentRuns", func(t *testing.T) {
 		t.Parallel()
 		s, answer := refunded(t, `UPDATE orders SET status = 'canceled', version = version + 1`)
 		require.Equal(t, http.StatusAccepted, answer.Status, answer)
-		a := s.await("k", twoTeas("pm_card_visa"))
+		a := s.Await("k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, "payment-failed", a.Code(), a)
-		require.Equal(t, "order_canceled", sagaOf(t, a).Failure.Code)
+		require.Equal(t, "order_canceled", shop.SagaOf(t, a).Failure.Code)
 		requireRefunded(t, s, a)
 	})
 
@@ -324,42 +313,42 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		t.Parallel()
 		s, _ := refunded(t, `WITH gone AS (UPDATE reservations SET status = 'released') UPDATE stock
 			SET reserved = 0, available = 10`)
-		a := s.await("k", twoTeas("pm_card_visa"))
+		a := s.Await("k", shop.TwoTeas("pm_card_visa"))
 		require.Equal(t, "payment-failed", a.Code(), a)
-		require.Equal(t, "reservation_lost", sagaOf(t, a).Failure.Code)
+		require.Equal(t, "reservation_lost", shop.SagaOf(t, a).Failure.Code)
 		requireRefunded(t, s, a)
-		require.Equal(t, "refunded", s.w.Text(`SELECT status FROM orders`), "it was paid, so it is not canceled")
+		require.Equal(t, "refunded", s.World.Text(`SELECT status FROM orders`), "it was paid, so it is not canceled")
 	})
 }
 
 // refunded is a checkout that is paid and cannot be completed: somebody with a
 // SQL prompt took away what it stands on, while Stripe had the card in hand.
-func refunded(t *testing.T, sql string) (shop, world.Answer) {
-	s := newShop(t, world.LongTimeouts("shop"))
-	hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
-	answer := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
-	world.WaitHeld(s.w, hold)
-	s.w.Exec(sql)
-	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create",
+func refunded(t *testing.T, sql string) (shop.Shop, world.Answer) {
+	s := shop.New(t, world.LongTimeouts("shop"))
+	hold := s.World.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
+	answer := world.Async(func() world.Answer { return s.Checkout("k", shop.TwoTeas("pm_card_visa")) })
+	world.WaitHeld(s.World, hold)
+	s.World.Exec(sql)
+	s.World.Sim.Inject(stripesim.Fault{Op: "refund.create",
 		Kind: stripesim.Drop}) // and the answer to the undoing is lost, too
 	hold.Release()
 	return s, <-answer
 }
 
-func requireRefunded(t *testing.T, s shop, a world.Answer) {
+func requireRefunded(t *testing.T, s shop.Shop, a world.Answer) {
 	t.Helper()
-	g := sagaOf(t, a)
+	g := shop.SagaOf(t, a)
 	require.Equal(t, "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done "+
-		"release_stock:done cancel_order:done ", g.steps())
+		"release_stock:done cancel_order:done ", g.Course())
 	require.Equal(t, "succeeded", a.Problem().Payment["status"])
 	require.EqualValues(t, 1000, a.Problem().Payment["amount_refunded"])
 	require.Contains(t, a.Problem().Detail, "The money goes back.")
-	require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectRefund))
-	for _, e := range s.w.Sim.Effects() {
+	require.Equal(t, 1, s.World.EffectsOf(stripesim.EffectRefund))
+	for _, e := range s.World.Sim.Effects() {
 		if e.Kind == stripesim.EffectRefund {
-			require.Equal(t, s.w.Tenant.ID+":"+g.OrderID+":refund", e.Key)
+			require.Equal(t, s.World.Tenant.ID+":"+g.OrderID+":refund", e.Key)
 		}
 	}
-	s.requireStock("tea", 10, 0)
-	require.Empty(t, sagaViolations(t, s.w.DB.Raw(), s.w.Sim))
+	s.RequireStock("tea", 10, 0)
+	require.Empty(t, shop.Violations(t, s.World.DB.Raw(), s.World.Sim))
 }

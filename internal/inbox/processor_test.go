@@ -319,7 +319,7 @@ func TestProcessor(t *testing.T) {
 			_, err := b.processor.RunOnce(t.Context())
 			require.NoError(t, err)
 			return len(b.applied()) == 1
-		}, 30*time.Second, 20*time.Millisecond)
+		}, time.Minute, 20*time.Millisecond)
 	})
 
 	t.Run("ParksPoisonAlsoInAnOutage", func(t *testing.T) {

@@ -83,7 +83,7 @@ func TestReceiverThatNeverReads(t *testing.T) {
 		b.publish(fmt.Sprintf("ord_%d", i))
 	}
 	for began := time.Now(); len(b.requests()) < 20; {
-		require.Less(t, time.Since(began), 10*time.Second)
+		require.Less(t, time.Since(began), time.Minute, "one attempt at the deaf receiver lasts 15 s")
 		_, err := b.notifier.RunOnce(t.Context())
 		require.NoError(t, err)
 	}

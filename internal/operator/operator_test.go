@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -706,9 +705,7 @@ func TestPage(t *testing.T) {
 		d := newDesk(t, "")
 		d.API.Order()
 		d.LockTable("outbox_events")
-		began := time.Now()
 		a := d.person(t).get("/operator")
-		require.Less(t, time.Since(began), 10*time.Second)
 		require.Equal(t, http.StatusOK, a.status)
 		require.Contains(t, a.says(), "Status unknown. Could not be read: events to publish .")
 		require.Contains(t, a.says(), "Could not be read: The query timed out")

@@ -340,8 +340,5 @@ func TestRepairOfAnIntent(t *testing.T) {
 func TestWindowIsDueAgainAfterItsPause(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)
-	runs(b, "recent")
-	pause := b.Count(`SELECT extract(epoch FROM next_at - clock_timestamp())::int FROM reconciliation_windows
-		WHERE name = 'recent'`)
-	require.InDelta(t, (30 * time.Second).Seconds(), pause, 5)
+	b.RequireWindowDueIn("recent", 30*time.Second, func() { runs(b, "recent") })
 }

@@ -116,7 +116,7 @@ func RequireNoErrorSwallowed(t *testing.T, scenes []Scene) {
 	for _, s := range scenes {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			newStage(t, s).run(t, failed)
+			newStage(t, s).run(t, failed.choose, true)
 		})
 	}
 }
@@ -126,6 +126,8 @@ type placesFailed struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
+
+func (p *placesFailed) choose(statements []string, n int) bool { return p.first(statements[:n+1]) }
 
 // first reports whether the last statement of a list has not failed after the same ones.
 func (p *placesFailed) first(statements []string) bool {
@@ -164,8 +166,14 @@ func newStage(t *testing.T, s Scene) *stage {
 	return g
 }
 
-func (g *stage) run(t *testing.T, failed *placesFailed) {
-	statements, requests := g.rehearse(t, failed)
+// choice reports whether the nth of the statements of a scene is to fail.
+type choice func(statements []string, n int) bool
+
+func (g *stage) run(t *testing.T, choose choice, requestsToo bool) {
+	statements, requests := g.rehearse(t, choose)
+	if !requestsToo {
+		requests = nil
+	}
 	for _, f := range statements {
 		if g.leaves(f) {
 			continue
@@ -237,7 +245,7 @@ func toFail(names []string, fails func(n int) bool) (list []failing) {
 var statementName = regexp.MustCompile(`name: (\w+) `)
 
 // rehearse runs the scene with nothing failing, and returns what is to fail in it.
-func (g *stage) rehearse(t *testing.T, failed *placesFailed) (statements, requests []failing) {
+func (g *stage) rehearse(t *testing.T, choose choice) (statements, requests []failing) {
 	a := g.prepared(t, "nothing")
 	g.proxy.Seen()
 	g.books.stripe.since()
@@ -259,7 +267,7 @@ func (g *stage) rehearse(t *testing.T, failed *placesFailed) (statements, reques
 	fails := func(name string) bool {
 		return !slices.Contains(g.Ignore, name) && strings.ToLower(name) != name // begin, commit, rollback
 	}
-	return toFail(names, func(n int) bool { return fails(names[n]) && failed.first(names[:n+1]) }),
+	return toFail(names, func(n int) bool { return fails(names[n]) && choose(names, n) }),
 		toFail(sent, func(n int) bool { return fails(sent[n]) })
 }
 

@@ -45,6 +45,37 @@ func TestMain(m *testing.M) {
 
 const pipelineLease = 500 * time.Millisecond
 
+const tenant = "tnt_a"
+
+// The rows of payments and refunds that the events are about: so many payments, and a refund of every third.
+const (
+	insertPayments = `INSERT INTO payments (tenant_id, id, version, status, order_id, idempotency_key, amount_minor,
+		currency, payment_method, intent_number, intent_id, created_at)
+		SELECT 'tnt_a', 'pay_' || i, 2, 'succeeded', 'ord_' || i, 'k' || i, 1000 + i, 'eur', 'pm_card_visa', 1, 'pi_' || i,
+			now() FROM generate_series(0, $1::int - 1) i`
+	insertRefunds = `INSERT INTO refunds (tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key,
+		stripe_key, amount_minor, currency, stripe_refund_id, created_at)
+		SELECT 'tnt_a', 'rfd_' || i, 2, 'succeeded', 'api', 'pay_1', 'ord_1', 'r' || i, 'tnt_a:r' || i, 100, 'eur',
+			're_' || i, now() FROM generate_series(0, $1::int - 1, $2::int) i`
+)
+
+func event(aggregateID string, version int64, kind string, amount int) outbox.Event {
+	return outbox.Event{TenantID: tenant, AggregateID: aggregateID, Version: version, Type: kind,
+		Data: fmt.Appendf(nil, `{"id":%q,"amount":%d,"currency":"eur"}`, aggregateID, amount)}
+}
+
+func run(t testing.TB, pool *postgres.Pool, sql string, args ...any) {
+	t.Helper()
+	_, err := pool.Raw().Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+func count(t testing.TB, pool *postgres.Pool, sql string) (n int) {
+	t.Helper()
+	require.NoError(t, pool.Raw().QueryRow(t.Context(), sql).Scan(&n))
+	return n
+}
+
 // process runs the loops of one role until it is killed.
 func process(role string) error {
 	ctx := context.Background()
@@ -151,11 +182,8 @@ func TestPipelineUnderKills(t *testing.T) {
 	pool, err := postgres.Open(t.Context(), url, postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	run(t, pool, fmt.Sprintf(insertPayments,
-		fmt.Sprintf("(SELECT 'pay_' || i, 1000 + i FROM generate_series(0, %d) i)", payments-1)))
-	run(t, pool, fmt.Sprintf(insertRefunds,
-		fmt.Sprintf("(SELECT 'rfd_' || i, 100, 2, 'succeeded' FROM generate_series(0, %d, %d) i)", payments-1,
-			refundOf)))
+	run(t, pool, insertPayments, payments)
+	run(t, pool, insertRefunds, payments, refundOf)
 	nats, natsURL := startBroker(t)
 	t.Cleanup(func() { nats.kill() })
 

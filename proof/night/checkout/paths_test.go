@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
 )
 
@@ -45,8 +46,8 @@ var pathCards = []string{"pm_card_visa", "pm_card_visa", "pm_card_visa_chargeDec
 func TestCheckout_EveryPathEndsWhole(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	m := &mortal{}
-	server := w.Local(world.LocalOptions{Boundary: m.boundary, StripeTimeout: 2 * time.Second, Lease: time.Minute})
+	m := &shop.Mortal{}
+	server := w.Local(world.LocalOptions{Boundary: m.Boundary, StripeTimeout: 2 * time.Second, Lease: time.Minute})
 	seen := map[string]int{}
 	rapid.Check(t, func(r *rapid.T) {
 		p := newPath(r, w, server, m)
@@ -66,7 +67,7 @@ func TestCheckout_EveryPathEndsWhole(t *testing.T) {
 		})
 		p.rest()
 		for _, a := range p.final {
-			seen[fmt.Sprint(a.Status, " ", a.Code(), " ", sagaOf(w.T, a).steps())]++
+			seen[fmt.Sprint(a.Status, " ", a.Code(), " ", shop.SagaOf(w.T, a).Course())]++
 		}
 	})
 	w.RequireSound()
@@ -77,22 +78,22 @@ func TestCheckout_EveryPathEndsWhole(t *testing.T) {
 // path is one tenant and what is done to its checkouts.
 type path struct {
 	r      *rapid.T
-	shop   shop
-	m      *mortal
+	shop   shop.Shop
+	m      *shop.Mortal
 	bodies map[string]string
 	wants  map[string]int
 	final  map[string]world.Answer
 	total  int
 }
 
-func newPath(r *rapid.T, w *world.World, server *world.Local, m *mortal) *path {
+func newPath(r *rapid.T, w *world.World, server *world.Local, m *shop.Mortal) *path {
 	tenant, local := w.NewTenant(), *server
 	local.Client = server.As(tenant)
-	p := &path{r: r, shop: shop{Local: &local, w: w}, m: m, bodies: map[string]string{}, wants: map[string]int{},
+	p := &path{r: r, shop: shop.Shop{Local: &local, World: w}, m: m, bodies: map[string]string{}, wants: map[string]int{},
 		final: map[string]world.Answer{}}
 	w.Tenant = tenant
 	p.total = rapid.IntRange(2, 8).Draw(r, "stock")
-	p.shop.stock("tea", p.total)
+	p.shop.Stock("tea", p.total)
 	return p
 }
 
@@ -116,7 +117,7 @@ func (p *path) retry(r *rapid.T) {
 
 // send asks, and holds an answer that is the last word against the one before.
 func (p *path) send(key string) {
-	a := p.shop.checkout(key, p.bodies[key])
+	a := p.shop.Checkout(key, p.bodies[key])
 	if a.Err != nil || a.Status == http.StatusAccepted || a.Problem().Retryable {
 		require.NotContains(p.r, p.final, key, "%s: no answer follows a final one but itself: %s", key, a)
 		return
@@ -127,13 +128,13 @@ func (p *path) send(key string) {
 	p.final[key] = a
 }
 
-func (p *path) text(sql string) string { return p.shop.w.Text(sql, p.shop.w.Tenant.ID) }
+func (p *path) text(sql string) string { return p.shop.World.Text(sql, p.shop.World.Tenant.ID) }
 
 // customer is somebody at the 3-D Secure page.
 func (p *path) customer(r *rapid.T) {
 	if intent := p.text(`SELECT intent_id FROM payments WHERE tenant_id = $1 AND status = 'requires_action'
 		ORDER BY id LIMIT 1`); intent != "" {
-		_ = p.shop.w.Sim.CompleteAuthentication(intent, rapid.Bool().Draw(r, "passes")) // or they have already
+		_ = p.shop.World.Sim.CompleteAuthentication(intent, rapid.Bool().Draw(r, "passes")) // or they have already
 	}
 }
 
@@ -145,13 +146,13 @@ func (p *path) dashboard(r *rapid.T) {
 	}
 	switch rapid.IntRange(0, 3).Draw(r, "what") { // It may have ended already.
 	case 0:
-		_ = p.shop.w.Sim.CaptureInDashboard(intent, 0)
+		_ = p.shop.World.Sim.CaptureInDashboard(intent, 0)
 	case 1:
-		_ = p.shop.w.Sim.CaptureInDashboard(intent, 100)
+		_ = p.shop.World.Sim.CaptureInDashboard(intent, 100)
 	case 2:
-		_ = p.shop.w.Sim.CancelInDashboard(intent, "")
+		_ = p.shop.World.Sim.CancelInDashboard(intent, "")
 	default:
-		_ = p.shop.w.Sim.LapseAuthorization(intent, "")
+		_ = p.shop.World.Sim.LapseAuthorization(intent, "")
 	}
 }
 
@@ -164,24 +165,22 @@ func (p *path) cancel(r *rapid.T) {
 func (p *path) fault(r *rapid.T) {
 	op := rapid.SampledFrom([]string{"intent.create", "intent.confirm", "intent.confirm", "intent.capture",
 		"intent.capture", "intent.cancel", "intent.get", "refund.create"}).Draw(r, "op")
-	p.shop.w.Sim.Inject(stripesim.Fault{Op: op, Kind: rapid.SampledFrom(pathFaults[op]).Draw(r, "kind"),
+	p.shop.World.Sim.Inject(stripesim.Fault{Op: op, Kind: rapid.SampledFrom(pathFaults[op]).Draw(r, "kind"),
 		Times: rapid.IntRange(1, 2).Draw(r, "times"), Bytes: 20})
 }
 
 func (p *path) kill(r *rapid.T) {
 	point := rapid.SampledFrom(pathPoints).Draw(r, "point")
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	p.m.diesAt = point
+	p.m.DieAt(point)
 }
 
 // timesOut lets reservations and 3-D Secure challenges run out.
 func (p *path) timesOut(*rapid.T) {
-	p.shop.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second' WHERE tenant_id = $1
-		AND status = 'held' AND expires_at IS NOT NULL`, p.shop.w.Tenant.ID)
-	p.shop.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours' WHERE tenant_id = $1
-		AND status = 'requires_action'`, p.shop.w.Tenant.ID)
-	p.shop.w.ExpireLeases()
+	p.shop.World.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second' WHERE tenant_id = $1
+		AND status = 'held' AND expires_at IS NOT NULL`, p.shop.World.Tenant.ID)
+	p.shop.World.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours' WHERE tenant_id = $1
+		AND status = 'requires_action'`, p.shop.World.Tenant.ID)
+	p.shop.World.ExpireLeases()
 	_, err := p.shop.Checkouts.ExpireReservations(p.r.Context())
 	require.NoError(p.r, err)
 }
@@ -189,8 +188,8 @@ func (p *path) timesOut(*rapid.T) {
 // byHand is a person with a SQL prompt who cancels an order that is being paid.
 func (p *path) byHand(r *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(r, "tempted") == 0 {
-		p.shop.w.Exec(`UPDATE orders SET status = 'canceled' WHERE tenant_id = $1 AND status = 'open'`,
-			p.shop.w.Tenant.ID)
+		p.shop.World.Exec(`UPDATE orders SET status = 'canceled' WHERE tenant_id = $1 AND status = 'open'`,
+			p.shop.World.Tenant.ID)
 	}
 }
 
@@ -208,15 +207,13 @@ func (p *path) checkStock(atRest bool) {
 			sold += p.wants[key]
 		}
 	}
-	p.shop.requireStock("tea", p.total-sold, 0)
+	p.shop.RequireStock("tea", p.total-sold, 0)
 }
 
 // rest ends the faults and lets everything come to its end.
 func (p *path) rest() {
-	p.shop.w.Sim.ClearFaults()
-	p.m.mu.Lock()
-	p.m.diesAt = ""
-	p.m.mu.Unlock()
+	p.shop.World.Sim.ClearFaults()
+	p.m.DieAt("")
 	for key := range p.bodies {
 		for end := time.Now().Add(world.Patience); p.final[key].Status == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
@@ -226,17 +223,17 @@ func (p *path) rest() {
 			p.send(key)
 			if intent := p.text(`SELECT intent_id FROM payments WHERE tenant_id = $1 AND status = 'requires_action'
 				LIMIT 1`); intent != "" {
-				_ = p.shop.w.Sim.CompleteAuthentication(intent, true) // or they have already
+				_ = p.shop.World.Sim.CompleteAuthentication(intent, true) // or they have already
 			}
 		}
 	}
-	require.Empty(p.r, sagaViolations(p.shop.w.T, p.shop.w.DB.Raw(), p.shop.w.Sim))
+	require.Empty(p.r, shop.Violations(p.shop.World.T, p.shop.World.DB.Raw(), p.shop.World.Sim))
 	p.checkStock(true)
 }
 
 // story is what is known about a key, for whoever looks into a red test.
 func (p *path) story(key string) string {
-	return p.shop.w.Text(`SELECT concat_ws(E'\n', recovery_point, last_error, array_to_string(history, E'\n'),
+	return p.shop.World.Text(`SELECT concat_ws(E'\n', recovery_point, last_error, array_to_string(history, E'\n'),
 			(SELECT string_agg(concat_ws(' ', s.step, s.status, s.attempts), E'\n' ORDER BY s.step)
 			FROM checkout_steps s WHERE s.checkout_id = k.resource_id),
 			(SELECT string_agg(concat_ws(' ', p.id, p.status, p.intent_id, p.failure_code), E'\n') FROM payments p
@@ -245,5 +242,5 @@ func (p *path) story(key string) string {
 			FROM stripe_calls c
 				WHERE c.tenant_id = k.tenant_id AND (c.stripe_key LIKE k.tenant_id || ':' || k.key || ':%'
 				OR c.stripe_key LIKE '%' || (SELECT order_id FROM checkouts h WHERE h.id = k.resource_id) || '%')))
-		FROM idempotency_keys k WHERE tenant_id = $1 AND key = $2`, p.shop.w.Tenant.ID, key)
+		FROM idempotency_keys k WHERE tenant_id = $1 AND key = $2`, p.shop.World.Tenant.ID, key)
 }

@@ -1,0 +1,9 @@
+package ledger_test
+
+import (
+	"testing"
+
+	"example.com/payonce/testkit/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
