@@ -303,9 +303,9 @@ func (p *Pool) InReadTx(ctx context.Context, fn func(q *db.Queries) error) error
 	return p.inTx(ctx, p.within, true, fn)
 }
 
-// inTxWithTimeout is InTx for statements that may take longer than those of a request, because no request waits for
+// InTxWithTimeout is InTx for statements that may take longer than those of a request, because no request waits for
 // them.
-func (p *Pool) inTxWithTimeout(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
+func (p *Pool) InTxWithTimeout(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
 	return p.inTx(ctx, statement+responseSlack, false, func(q *db.Queries) error {
 		if err := q.TimeoutsForAudit(ctx, ms(statement)); err != nil {
 			return err
