@@ -18,8 +18,8 @@ import (
 )
 
 // TestRelaysKilledPausedAndDoubled: relays are killed before and after a publish, lose an acknowledgement, and one is
-// paused for longer than its lease, while another publishes. No event is missing and none is out of order. The test of
-// this name in proof/night/outbox does it at random, with writers and relays at once.
+// paused for longer than its lease, while another publishes. No event is missing and none is out of order. By night
+// a test of this name does it at random, with writers and relays at once.
 func TestRelaysKilledPausedAndDoubled(t *testing.T) {
 	t.Parallel()
 	pool, reg := dbtest.New(t), prometheus.NewRegistry()

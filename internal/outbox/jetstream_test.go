@@ -126,8 +126,8 @@ func TestRelayWhoseBatchesAreNotConfirmed(t *testing.T) {
 }
 
 // TestRelaysOnAJetStreamThatIsCut: the connection of a relay is cut before the acknowledgement of a batch, and inside a
-// batch, and then the server is restarted. Each event is stored once and in order. The test of this name in
-// proof/night/outbox cuts and stops at random, among relays that are killed.
+// batch, and then the server is restarted. Each event is stored once and in order. By night a test of this name
+// cuts and stops at random, among relays that are killed.
 func TestRelaysOnAJetStreamThatIsCut(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)

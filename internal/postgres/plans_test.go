@@ -14,7 +14,7 @@ import (
 // TestHotPathPlans holds the statements that run in batches to the rows that they are asked for. A new database has no
 // statistics, its tables are small, and a connection keeps the plan that it makes then: one that looks as good on ten
 // pages, and asks an index for less than it knows, reads every payment of a tenant an hour later. With statistics, and
-// many rows, the plan is the same: the test of this name in proof/night/postgres shows it.
+// many rows, the plan is the same, as a test of this name shows by night.
 func TestHotPathPlans(t *testing.T) {
 	t.Parallel()
 	plans.HotPathByIndex(t, dbtest.New(t))
