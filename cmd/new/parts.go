@@ -150,7 +150,6 @@ var parts = []part{
 			"db/queries/orphan_refunds.sql",
 			"cmd/api/part_operator.go",
 			"internal/postgres/catalogue_operator_test.go", "internal/postgres/queries_operator*",
-			"internal/postgres/plans_operator_test.go",
 			"db/migrations/00012_operator.sql", "db/queries/operator.sql", "db/queries/operator_checkouts.sql",
 			"db/queries/operator_webhooks.sql",
 			"testkit/world/desk.go",

@@ -16,7 +16,7 @@ import (
 
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
-	// Loading validates the document, and every example against its schema.
+	require.NoError(t, openapi.Validate(OpenAPI())) // and every example against its schema
 	doc := openapi.New(t, OpenAPI()).Document()
 
 	t.Run("KeepsTheOrderOfTheFile", func(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/postgres"
@@ -178,14 +177,20 @@ func TestFingerprint(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			_, _ = io.WriteString(w, hex.EncodeToString(macs.fingerprint(req, mustJSON(request))))
+			hashed := mustJSON(request)
+			w.Header().Set("Hashed", string(hashed))
+			_, _ = io.WriteString(w, hex.EncodeToString(macs.fingerprint(req, hashed)))
 		}))
 	}
-	of := func(path, body string) string {
+	hash := func(path, body string) (fingerprint, hashed string) {
 		w := httptest.NewRecorder()
 		router.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body)))
 		require.Equal(t, http.StatusOK, w.Code, path)
-		return w.Body.String()
+		return w.Body.String(), w.Header().Get("Hashed")
+	}
+	of := func(path, body string) string {
+		fingerprint, _ := hash(path, body)
+		return fingerprint
 	}
 	const order, payment = "ord_06gvqs7in9sb99iish6qfsku4o", "pay_06gvqs7m7pv2f4r5a2ia79is1g"
 	const newOrder = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
@@ -193,28 +198,44 @@ func TestFingerprint(t *testing.T) {
 	t.Run("IsTheSameInEveryRelease", func(t *testing.T) {
 		const pays = `{"order_id":"` + order + `","payment_method":"pm_card_visa"`
 		const paid = "52ca568b8548d75dded6251d2e266ce5a2151809ef98b292d300935beb022c8b"
-		for _, want := range []struct{ path, body, fingerprint string }{
-			{"/v1/orders", newOrder, "f303411b9fb5ac354d065afec2db1bbb4976946120dea4fea590ce18b1f9da7b"},
-			{"/v1/orders/" + order + "/cancel", "", "7616a14650ce36416b4e56d40e0e3721e47496603e990ae35932b7521160078d"},
-			{"/v1/payments", pays + "}", paid},
-			{"/v1/payments", pays + `,"capture":"automatic"}`, paid},
-			{"/v1/payments", pays + `,"capture":"manual"}`,
+		const intent = `{"order_id":"` + order + `","payment_method":"pm_card_visa"}`
+		for _, want := range []struct{ path, body, hashed, fingerprint string }{
+			{"/v1/orders", newOrder,
+				`{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"customer_reference":null,"metadata":{}}`,
+				"f303411b9fb5ac354d065afec2db1bbb4976946120dea4fea590ce18b1f9da7b"},
+			{"/v1/orders/" + order + "/cancel", "", `{"id":"` + order + `"}`,
+				"7616a14650ce36416b4e56d40e0e3721e47496603e990ae35932b7521160078d"},
+			{"/v1/payments", pays + "}", intent, paid},
+			{"/v1/payments", pays + `,"capture":"automatic"}`, intent, paid},
+			{"/v1/payments", pays + `,"capture":"manual"}`, strings.Replace(intent, "}", `,"manual_capture":true}`, 1),
 				"01963b02da7a4d62061a0d6019ae6327abdf9f12e4b1b3c8207bc63c8b557caf"},
-			{"/v1/payments/" + payment + "/capture", `{"amount":5}`,
+			{"/v1/payments/" + payment + "/capture", `{"amount":5}`, `{"payment_id":"` + payment + `","amount":5}`,
 				"412e04440c2671274eb6faa322fd67f5956983e6ebd483f904518f37381f5672"},
-			{"/v1/payments/" + payment + "/cancel", "", "6b33360d9f10fea2cd1388c3cc94892140bf45c0a3ec559c111012f36a41de29"},
+			{"/v1/payments/" + payment + "/cancel", "", `{"id":"` + payment + `"}`,
+				"6b33360d9f10fea2cd1388c3cc94892140bf45c0a3ec559c111012f36a41de29"},
 			{"/v1/payments/" + payment + "/refunds", `{"amount":5}`,
+				`{"payment_id":"` + payment + `","amount":5,"reason":null}`,
 				"2540135edb6a4c15f1e5fcca66fc6fad728b8d26f6296a68d1d329c3ca3df889"},
 			// part: checkouts {
 			{"/v1/checkouts", `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"payment_method":"pm_card_visa"}`,
+				`{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"payment_method":"pm_card_visa",` +
+					`"customer_reference":null}`,
 				"7672b2be3a159492ada9ea2283b5c1a9d0ac69b750bc0db3c9ed791a5177d9b2"},
 			// part: checkouts }
 			// part: webhooks {
 			{"/v1/webhook-endpoints", `{"url":"https://shop.example/events","events":["order.paid"]}`,
+				`{"url":"https://shop.example/events","events":["order.paid"],"description":null}`,
 				"ce51108ab820fc5dc1617fb86c98229b5f0003507f158d7837f8d6d20736e4db"},
 			// part: webhooks }
 		} {
-			assert.Equal(t, want.fingerprint, of(want.path, want.body), want.path)
+			fingerprint, hashed := hash(want.path, want.body)
+			if fingerprint != want.fingerprint {
+				t.Errorf("POST %s: the fingerprint of the same request is another one than before, because %s.\n"+
+					"Every retry that comes after the deploy of this change would get 422 instead of its response.\n"+
+					"If a member is new and optional, leave it out of the JSON when the request does not have it (omitempty).\n"+
+					"Otherwise raise idempotency.FingerprintVersion and keep the former way for the keys that have it.",
+					want.path, difference("", want.hashed, hashed))
+			}
 		}
 	})
 
@@ -253,4 +274,39 @@ func TestFingerprint(t *testing.T) {
 			seen[f] = request[0] + request[1]
 		}
 	})
+}
+
+// difference is the first member in which two texts of JSON differ.
+func difference(at, before, now string) string {
+	var a, b map[string]json.RawMessage
+	if json.Unmarshal([]byte(before), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {
+		return fmt.Sprintf("%s is %.100s and was %.100s", at, now, before)
+	}
+	for _, name := range slices.Sorted(maps.Keys(b)) {
+		if _, ok := a[name]; !ok {
+			return fmt.Sprintf("what is hashed has a new member, %s/%s", at, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		if _, ok := b[name]; !ok {
+			return fmt.Sprintf("what is hashed lacks the member %s/%s", at, name)
+		}
+		if string(a[name]) != string(b[name]) {
+			return difference(at+"/"+name, string(a[name]), string(b[name]))
+		}
+	}
+	return fmt.Sprintf("its way of hashing or the order of its members has changed: what is hashed is %s and was %s", now, before)
+}
+
+// TestDifference: a changed fingerprint names the member that has changed it.
+func TestDifference(t *testing.T) {
+	t.Parallel()
+	for now, want := range map[string]string{
+		`{"a":{"b":1},"c":2,"note":null}`: "a new member, /note",
+		`{"a":{}, "c":2}`:                 "lacks the member /a/b",
+		`{"a":{"b":2},"c":2}`:             "/a/b is 2 and was 1",
+		`{"c":2,"a":{"b":1}}`:             "the order of its members",
+	} {
+		require.Contains(t, difference("", `{"a":{"b":1},"c":2}`, now), want)
+	}
 }

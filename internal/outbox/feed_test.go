@@ -239,15 +239,15 @@ func TestFeed(t *testing.T) {
 		appendEvents(t, pool, event("ord_2", 1))
 		appendEvents(t, pool, event("ord_3", 1))
 		fast := &brokerLog{}
-		slow := &brokerLog{before: func(outbox.Envelope) error {
+		slow := &brokerLog{Before: func(outbox.Envelope) error {
 			require.Equal(t, 2, drain(t, outbox.NewRelay(pool, fast, outbox.RelayOptions{})))
 			return nil
 		}}
 		n, err := outbox.NewRelay(pool, slow, outbox.RelayOptions{HeadsMax: 1}).RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
-		require.Equal(t, []string{"ord_2-1", "ord_3-1"}, fast.ids())
-		require.Equal(t, []string{"ord_1-1"}, slow.ids())
+		require.Equal(t, []string{"ord_2-1", "ord_3-1"}, fast.IDs())
+		require.Equal(t, []string{"ord_1-1"}, slow.IDs())
 		require.Equal(t, []string{"ord_1-1", "ord_2-1", "ord_3-1"}, readAll(t, outbox.NewFeed(pool, nil), "", 10))
 		require.Equal(t, 3, count(t, pool, "SELECT last_position FROM event_feeds"))
 	})
@@ -278,7 +278,7 @@ func TestFeed(t *testing.T) {
 
 		broker := &brokerLog{}
 		drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{}))
-		published, err := json.Marshal(broker.events()[0])
+		published, err := json.Marshal(broker.Events()[0])
 		require.NoError(t, err)
 		require.Equal(t, string(body), string(published), "the same bytes at the broker")
 		var back outbox.Envelope

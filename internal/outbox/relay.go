@@ -102,6 +102,9 @@ func (r *Relay) Wake() {
 // Woken is the channel that a loop selects on while it pauses.
 func (r *Relay) Woken() <-chan struct{} { return r.woken }
 
+// Reached is the highest seq of a head that the relay has leased, for tests of how it goes through a backlog.
+func (r *Relay) Reached() int64 { return r.reached }
+
 // RunOnce publishes one batch. It returns how many events it has finished: published or, being poison, parked. An error
 // means that the database or the broker cannot be reached; no event is lost, and the loop should pause before it
 // retries.

@@ -19,6 +19,7 @@ import (
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/relays"
 )
 
 var errAway = errors.New("connection refused")
@@ -111,7 +112,7 @@ func TestRelay(t *testing.T) {
 		require.Equal(t, 6, n)
 		require.Empty(
 			t,
-			cmp.Diff([]string{"ord_1-1", "pay_1-1", "ord_1-2", "pay_1-2", "ord_1-3", "pay_1-3"}, broker.ids()),
+			cmp.Diff([]string{"ord_1-1", "pay_1-1", "ord_1-2", "pay_1-2", "ord_1-3", "pay_1-3"}, broker.IDs()),
 		)
 		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"))
 	})
@@ -121,7 +122,7 @@ func TestRelay(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2), event("ord_2", 1), event("ord_2", 2))
 		failed := false
-		broker := &brokerLog{before: func(e outbox.Envelope) error {
+		broker := &brokerLog{Before: func(e outbox.Envelope) error {
 			if e.ID == "ord_1-1" && !failed {
 				failed = true
 				return errAway
@@ -132,10 +133,10 @@ func TestRelay(t *testing.T) {
 		n, err := relay.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 2, n)
-		require.Empty(t, cmp.Diff([]string{"ord_2-1", "ord_2-2"}, broker.ids()))
+		require.Empty(t, cmp.Diff([]string{"ord_2-1", "ord_2-2"}, broker.IDs()))
 		makeDue(t, pool)
 		require.Equal(t, 2, drain(t, relay))
-		require.Empty(t, cmp.Diff([]string{"ord_2-1", "ord_2-2", "ord_1-1", "ord_1-2"}, broker.ids()))
+		require.Empty(t, cmp.Diff([]string{"ord_2-1", "ord_2-2", "ord_1-1", "ord_1-2"}, broker.IDs()))
 	})
 
 	t.Run("LeavesFreshLeasesAlone", func(t *testing.T) {
@@ -178,7 +179,7 @@ func TestRelay(t *testing.T) {
 		stop()
 		close(release)
 		require.NoError(t, <-stopped)
-		require.Empty(t, broker.ids(), "nothing new is begun")
+		require.Empty(t, broker.IDs(), "nothing new is begun")
 		require.Equal(
 			t, 2,
 			drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})),
@@ -191,7 +192,7 @@ func TestRelay(t *testing.T) {
 		pool := dbtest.New(t)
 		reg := prometheus.NewRegistry()
 		appendEvents(t, pool, event("ord_1", 1))
-		broker := &brokerLog{after: func(outbox.Envelope) error {
+		broker := &brokerLog{After: func(outbox.Envelope) error {
 			makeDue(t, pool)
 			require.Len(t, lease(t, pool), 1, "another has taken it meanwhile")
 			return nil
@@ -208,7 +209,7 @@ func TestRelay(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_2", 1))
-		broker := &brokerLog{before: func(e outbox.Envelope) error {
+		broker := &brokerLog{Before: func(e outbox.Envelope) error {
 			if e.Subject == "ord_1" {
 				return nil
 			}
@@ -262,7 +263,7 @@ func TestRelay(t *testing.T) {
 		n := replayOnce(t, pool.Queries)
 		require.EqualValues(t, 3, n)
 		require.Equal(t, 1, drain(t, relay), "the first, once more")
-		require.Equal(t, []string{"ord_1-1", "ord_1-1"}, broker.ids())
+		require.Equal(t, []string{"ord_1-1", "ord_1-1"}, broker.IDs())
 		require.Equal(
 			t, 1,
 			count(
@@ -288,24 +289,24 @@ func TestRelay(t *testing.T) {
 			at   func(b *brokerLog, die func(outbox.Envelope) error)
 			log  []string
 		}{
-			{"BeforeTheBrokerHasIt", func(b *brokerLog, die func(outbox.Envelope) error) { b.before = die },
+			{"BeforeTheBrokerHasIt", func(b *brokerLog, die func(outbox.Envelope) error) { b.Before = die },
 				[]string{"ord_1-1", "ord_1-2"}},
-			{"BeforeItIsMarked", func(b *brokerLog, die func(outbox.Envelope) error) { b.after = die },
+			{"BeforeItIsMarked", func(b *brokerLog, die func(outbox.Envelope) error) { b.After = die },
 				[]string{"ord_1-1", "ord_1-1", "ord_1-2"}},
 		} {
 			t.Run(c.dies, func(t *testing.T) {
 				t.Parallel()
 				pool, broker := dbtest.New(t), &brokerLog{}
 				appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
-				c.at(broker, func(outbox.Envelope) error { panic(killed{}) })
-				_, _, died := runOrDie(t.Context(), outbox.NewRelay(pool, broker, outbox.RelayOptions{}))
+				c.at(broker, func(outbox.Envelope) error { panic(relays.Killed{}) })
+				_, _, died := relays.RunOrDie(t.Context(), outbox.NewRelay(pool, broker, outbox.RelayOptions{}))
 				require.True(t, died)
-				broker.before, broker.after = nil, nil
+				broker.Before, broker.After = nil, nil
 				heir := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
 				require.Zero(t, drain(t, heir), "the lease of the dead still runs")
 				makeDue(t, pool)
 				drain(t, heir)
-				require.Equal(t, c.log, broker.ids(), "every event is published, in its order, whoever dies")
+				require.Equal(t, c.log, broker.IDs(), "every event is published, in its order, whoever dies")
 			})
 		}
 	})
@@ -318,7 +319,7 @@ func TestRelay(t *testing.T) {
 		appendEvents(t, pool, poison, event("ord_1", 2), event("ord_2", 1))
 		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(reg)})
 		require.Equal(t, 2, drain(t, relay))
-		require.Empty(t, cmp.Diff([]string{"ord_2-1"}, broker.ids()))
+		require.Empty(t, cmp.Diff([]string{"ord_2-1"}, broker.IDs()))
 		require.Equal(
 			t, 1,
 			count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL AND last_error <> ''"),
@@ -335,13 +336,13 @@ func TestRelay(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, unparked)
 		require.Equal(t, 2, drain(t, relay))
-		require.Empty(t, cmp.Diff([]string{"ord_2-1", "ord_1-1", "ord_1-2"}, broker.ids()))
+		require.Empty(t, cmp.Diff([]string{"ord_2-1", "ord_1-1", "ord_1-2"}, broker.IDs()))
 	})
 
 	t.Run("ParksAfterManyFailuresWhileOthersPass", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
-		broker := &brokerLog{before: func(e outbox.Envelope) error {
+		broker := &brokerLog{Before: func(e outbox.Envelope) error {
 			if e.Subject == "ord_1" {
 				return errors.New("what is no text: \x00 \xff")
 			}
@@ -363,7 +364,7 @@ func TestRelay(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
 		away, tries := true, map[string]int{}
-		broker := &brokerLog{before: func(e outbox.Envelope) error {
+		broker := &brokerLog{Before: func(e outbox.Envelope) error {
 			if away {
 				tries[e.Subject]++
 				return errAway
@@ -393,7 +394,7 @@ func TestRelay(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
 		taken := true
-		broker := &brokerLog{before: func(e outbox.Envelope) error {
+		broker := &brokerLog{Before: func(e outbox.Envelope) error {
 			if taken && e.Subject == "ord_1" {
 				return fmt.Errorf("%w: %s", outbox.ErrIDTaken, e.ID)
 			}
@@ -413,7 +414,7 @@ func TestRelay(t *testing.T) {
 		require.Equal(t, 40, count(t, pool, "SELECT max(attempts) FROM outbox_events"), "with a pause after each")
 		appendEvents(t, pool, event("ord_2", 1))
 		again()
-		require.Equal(t, []string{"ord_2-1"}, broker.ids())
+		require.Equal(t, []string{"ord_2-1"}, broker.IDs())
 		families, err := metrics.Gather()
 		require.NoError(t, err)
 		for _, f := range families {
@@ -423,7 +424,7 @@ func TestRelay(t *testing.T) {
 		}
 		taken = false
 		again()
-		require.Equal(t, []string{"ord_2-1", "ord_1-1", "ord_1-2"}, broker.ids())
+		require.Equal(t, []string{"ord_2-1", "ord_1-1", "ord_1-2"}, broker.IDs())
 	})
 
 	// A partition has lost its leader, and for a moment there was nothing else to
@@ -431,7 +432,7 @@ func TestRelay(t *testing.T) {
 	t.Run("GoesOnElsewhereWhileAPartOfTheBrokerIsAway", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
-		broker := &brokerLog{before: func(e outbox.Envelope) error {
+		broker := &brokerLog{Before: func(e outbox.Envelope) error {
 			if strings.HasPrefix(e.Subject, "ord_away") {
 				return errAway
 			}
@@ -444,11 +445,11 @@ func TestRelay(t *testing.T) {
 		_, err := relay.RunOnce(t.Context())
 		require.ErrorIs(t, err, errAway)
 		appendEvents(t, pool, event("ord_here", 1))
-		for i := 0; len(broker.ids()) == 0; i++ {
+		for i := 0; len(broker.IDs()) == 0; i++ {
 			require.Less(t, i, 5, "the same few are tried again and again")
 			_, _ = relay.RunOnce(t.Context())
 		}
-		require.Equal(t, []string{"ord_here-1"}, broker.ids())
+		require.Equal(t, []string{"ord_here-1"}, broker.IDs())
 		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL"))
 	})
 
@@ -471,7 +472,7 @@ func TestRelay(t *testing.T) {
 		require.Equal(t, 6000, drain(t, relay))
 		require.NoError(t, slow.Commit(t.Context()))
 		require.Eventually(t, func() bool { return drain(t, relay) == 1 }, 30*time.Second, 10*time.Millisecond)
-		require.Equal(t, "ord_slow-1", broker.ids()[6000])
+		require.Equal(t, "ord_slow-1", broker.IDs()[6000])
 	})
 
 	t.Run("ReadsAsMuchAsItPublishes", func(t *testing.T) {
@@ -529,16 +530,16 @@ func TestRelay(t *testing.T) {
 		drain(t, relay)
 		appendEvents(t, pool, event("ord_1", 3))
 
-		broker.log = nil // the broker has lost it
+		broker.Clear() // the broker has lost it
 		n, err := outbox.Replay(t.Context(), pool, time.Now().Add(-30*time.Minute))
 		require.NoError(t, err)
 		require.EqualValues(t, 4, n, "three published ones, and the one that must wait for them")
 		require.Eventually(
 			t,
-			func() bool { drain(t, relay); return len(broker.ids()) == 4 },
+			func() bool { drain(t, relay); return len(broker.IDs()) == 4 },
 			30*time.Second, 20*time.Millisecond,
 		)
-		outOfOrder, repeated := disorder(broker.events())
+		outOfOrder, repeated := disorder(broker.Events())
 		require.Zero(t, outOfOrder+repeated)
 	})
 }
@@ -565,7 +566,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
-		_, err := outbox.NewRelay(pool, &brokerLog{before: away}, outbox.RelayOptions{}).RunOnce(t.Context())
+		_, err := outbox.NewRelay(pool, &brokerLog{Before: away}, outbox.RelayOptions{}).RunOnce(t.Context())
 		require.ErrorIs(t, err, errAway)
 		require.Zero(t, attempts(t, pool, "ord_1"))
 	})
@@ -575,7 +576,7 @@ func TestFailures(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, poison(), event("ord_1", 1))
 		reg := prometheus.NewRegistry()
-		_, err := outbox.NewRelay(pool, &brokerLog{before: away}, outbox.RelayOptions{Metrics: outbox.NewMetrics(reg)}).
+		_, err := outbox.NewRelay(pool, &brokerLog{Before: away}, outbox.RelayOptions{Metrics: outbox.NewMetrics(reg)}).
 			RunOnce(t.Context())
 		require.ErrorIs(t, err, errAway)
 		require.Equal(t, 1.0, labelled(t, reg, "payonce_outbox_failures_total", "permanent"))
@@ -590,7 +591,7 @@ func TestFailures(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1))
 		exec(t, pool, "UPDATE outbox_events SET attempts = 29")
-		_, err := outbox.NewRelay(pool, &brokerLog{before: away}, outbox.RelayOptions{}).RunOnce(t.Context())
+		_, err := outbox.NewRelay(pool, &brokerLog{Before: away}, outbox.RelayOptions{}).RunOnce(t.Context())
 		require.ErrorIs(t, err, errAway)
 		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL"))
 	})
@@ -600,7 +601,7 @@ func TestFailures(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_2", 1))
 		exec(t, pool, "UPDATE outbox_events SET attempts = 20")
-		broker := &brokerLog{before: func(e outbox.Envelope) error {
+		broker := &brokerLog{Before: func(e outbox.Envelope) error {
 			if e.Subject == "ord_1" {
 				return errAway
 			}
@@ -651,7 +652,7 @@ func TestRelayLeases(t *testing.T) {
 		appendEvents(t, pool, event("ord_1", 1))
 		require.Equal(t, 1, drain(t, relay))
 		require.Zero(t, sent(proxy, "OutboxFail"), "every event was published")
-		broker.before = func(outbox.Envelope) error { return errAway }
+		broker.Before = func(outbox.Envelope) error { return errAway }
 		appendEvents(t, pool, event("ord_2", 1))
 		proxy.Seen()
 		_, err := relay.RunOnce(t.Context())
@@ -662,7 +663,7 @@ func TestRelayLeases(t *testing.T) {
 	t.Run("OnceWhileTheBrokerIsAwayAndNothingIsDue", func(t *testing.T) {
 		t.Parallel()
 		pool, proxy := failing(t)
-		relay := outbox.NewRelay(pool, &brokerLog{before: func(outbox.Envelope) error { return errAway }},
+		relay := outbox.NewRelay(pool, &brokerLog{Before: func(outbox.Envelope) error { return errAway }},
 			outbox.RelayOptions{})
 		appendEvents(t, pool, event("ord_1", 1))
 		_, err := relay.RunOnce(t.Context())
@@ -720,7 +721,7 @@ func TestRelayReportsErrors(t *testing.T) {
 	t.Run("OfAFailureThatCannotBeRecorded", func(t *testing.T) {
 		t.Parallel()
 		pool, proxy := failing(t)
-		broker := &brokerLog{before: func(outbox.Envelope) error { return errAway }}
+		broker := &brokerLog{Before: func(outbox.Envelope) error { return errAway }}
 		appendEvents(t, pool, event("ord_1", 1))
 		failOnce(t, proxy, "OutboxFail", func() error {
 			_, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{}).RunOnce(t.Context())
@@ -744,7 +745,7 @@ func TestRelayReportsErrors(t *testing.T) {
 	t.Run("AlsoWhileTheBrokerIsAway", func(t *testing.T) {
 		t.Parallel()
 		pool, proxy := failing(t)
-		relay := outbox.NewRelay(pool, &brokerLog{before: func(outbox.Envelope) error { return errAway }},
+		relay := outbox.NewRelay(pool, &brokerLog{Before: func(outbox.Envelope) error { return errAway }},
 			outbox.RelayOptions{})
 		appendEvents(t, pool, event("ord_1", 1))
 		for range 2 {
@@ -872,12 +873,6 @@ func TestReplay(t *testing.T) {
 }
 
 // makeDue ends the pauses of events, and makes all leases expire.
-func makeDue(t testing.TB, pool *postgres.Pool) {
-	t.Helper()
-	exec(t, pool, "UPDATE outbox_events SET next_attempt_at = '-infinity' WHERE published_at IS NULL")
-	exec(t, pool, "UPDATE outbox_leases SET leased_until = '-infinity'")
-}
-
 // lease leases what is due, as a relay does that stops afterwards.
 func lease(t testing.TB, pool *postgres.Pool) (leased []db.OutboxLeaseRow) {
 	t.Helper()
@@ -888,13 +883,6 @@ func lease(t testing.TB, pool *postgres.Pool) (leased []db.OutboxLeaseRow) {
 		return err
 	}))
 	return leased
-}
-
-// publisher is a broker that is one function.
-type publisher func(ctx context.Context, events []outbox.Envelope) []error
-
-func (p publisher) Publish(ctx context.Context, events []outbox.Envelope) []error {
-	return p(ctx, events)
 }
 
 func gathered(t testing.TB, reg *prometheus.Registry, name string) float64 {

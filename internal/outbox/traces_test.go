@@ -21,7 +21,7 @@ func TestTraces(t *testing.T) {
 	exec(t, pool, "UPDATE outbox_events SET traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' "+
 		"WHERE aggregate_id <> 'ord_3'")
 	spans := tracetest.NewInMemoryExporter()
-	relay := outbox.NewRelay(pool, &brokerLog{before: func(e outbox.Envelope) error {
+	relay := outbox.NewRelay(pool, &brokerLog{Before: func(e outbox.Envelope) error {
 		if e.Subject == "ord_2" {
 			return errAway
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // distant opens a pool whose server answers after a round trip.
-func distant(t *testing.T, roundTrip time.Duration, settings url.Values) *postgres.Pool {
+func distant(t *testing.T, roundTrip time.Duration, settings url.Values, o postgres.Options) *postgres.Pool {
 	t.Helper()
 	u, err := url.Parse(dbtest.URL(t))
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func distant(t *testing.T, roundTrip time.Duration, settings url.Values) *postgr
 		query.Set(name, settings.Get(name))
 	}
 	u.RawQuery = query.Encode()
-	pool, err := postgres.Open(t.Context(), u.String(), postgres.Options{})
+	pool, err := postgres.Open(t.Context(), u.String(), o)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
@@ -35,10 +35,16 @@ func distant(t *testing.T, roundTrip time.Duration, settings url.Values) *postgr
 // TestStartsAtADistance: connecting is several round trips, of a second each, and what connect_timeout says is its limit.
 func TestStartsAtADistance(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, distant(t, time.Second, nil).Check(t.Context()))
-	for timeout, ok := range map[string]bool{"2": false, "60": true} {
-		err := distant(t, time.Second, url.Values{"connect_timeout": {timeout}}).Check(t.Context())
-		require.Equal(t, ok, err == nil, "connect_timeout=%s: %v", timeout, err)
+	for timeout, ok := range map[string]bool{"": true, "2": false, "60": true} {
+		t.Run("Within"+timeout, func(t *testing.T) {
+			t.Parallel()
+			settings := url.Values{}
+			if timeout != "" {
+				settings.Set("connect_timeout", timeout)
+			}
+			err := distant(t, time.Second, settings, postgres.Options{}).Check(t.Context())
+			require.Equal(t, ok, err == nil, "connect_timeout=%s: %v", timeout, err)
+		})
 	}
 }
 
@@ -46,7 +52,8 @@ func TestStartsAtADistance(t *testing.T) {
 // that it began to make is there for the next one, and is kept from one to the next.
 func TestReadyAtADistance(t *testing.T) {
 	t.Parallel()
-	pool := distant(t, 300*time.Millisecond, nil)
+	const idle = 500 * time.Millisecond // of other connections
+	pool := distant(t, 300*time.Millisecond, nil, postgres.Options{Idle: idle})
 	probe := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -54,6 +61,6 @@ func TestReadyAtADistance(t *testing.T) {
 	}
 	require.ErrorIs(t, probe(), context.DeadlineExceeded, "connecting takes longer")
 	require.Eventually(t, func() bool { return probe() == nil }, time.Minute, 10*time.Millisecond)
-	time.Sleep(23 * time.Second) // twice as long as other connections are idle, and a little
+	time.Sleep(5 * idle)
 	require.NoError(t, probe())
 }

@@ -187,7 +187,7 @@ func (p *Pool) Invariants(ctx context.Context) ([]Check, error) {
 func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []Check {
 	checks := make([]Check, len(invariants))
 	for i, inv := range invariants {
-		err := p.inTxWithTimeout(ctx, each, func(q *db.Queries) error {
+		err := p.InTxWithTimeout(ctx, each, func(q *db.Queries) error {
 			checks[i] = inv.check(ctx, q, p.box)
 			return checks[i].Err
 		})

@@ -80,6 +80,8 @@ type Options struct {
 	// Statement is the timeout of one statement; default 10 s. A wait for a lock ends after half of it, and a wait for
 	// an unresponsive server soon after it.
 	Statement time.Duration
+	// Idle is how long a connection is kept that nobody uses; default 10 s. That of readiness is kept for two minutes.
+	Idle time.Duration
 	// ReadOnly accepts a server that cannot be written to, for commands that only read.
 	ReadOnly bool
 	// Migrations are what Migrate applies; default those that the program contains.
@@ -125,7 +127,8 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	loseLocalCommits(cfg.ConnConfig)
 	// The check sends nothing, but the next statement gets the connection that was unused for longest. So it must not
 	// come more often than they are closed, or statements that one connection could take would keep several open.
-	cfg.MaxConnIdleTime, cfg.HealthCheckPeriod = idleFor, idleFor
+	idle := cmp.Or(o.Idle, idleFor)
+	cfg.MaxConnIdleTime, cfg.HealthCheckPeriod = idle, idle
 	cfg.PingTimeout = pingTimeout // of a connection that has been idle: its server may have failed over
 	hot := cfg.Copy()             // before anything else changes what both share
 	hot.MaxConns = min(batchConns, max(1, cfg.MaxConns/4))
@@ -303,9 +306,9 @@ func (p *Pool) InReadTx(ctx context.Context, fn func(q *db.Queries) error) error
 	return p.inTx(ctx, p.within, true, fn)
 }
 
-// inTxWithTimeout is InTx for statements that may take longer than those of a request, because no request waits for
+// InTxWithTimeout is InTx for statements that may take longer than those of a request, because no request waits for
 // them.
-func (p *Pool) inTxWithTimeout(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
+func (p *Pool) InTxWithTimeout(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
 	return p.inTx(ctx, statement+responseSlack, false, func(q *db.Queries) error {
 		if err := q.TimeoutsForAudit(ctx, ms(statement)); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"runtime"
@@ -418,7 +419,7 @@ func (s *scene) show(w watch, c queryCase, v reflect.Value) string {
 	case json.RawMessage:
 		return string(value)
 	case float64: // all are seconds
-		return w.since(value)
+		return w.moment(-value)
 	}
 	if v.Kind() != reflect.Struct {
 		return w.times(fmt.Sprint(v.Interface()))
@@ -439,6 +440,9 @@ func (s *scene) show(w watch, c queryCase, v reflect.Value) string {
 			continue
 		}
 		value := s.show(w, c, field)
+		if slices.Contains(remaining, name) {
+			value = w.moment(field.Float())
+		}
 		if _, isTime := field.Interface().(time.Time); field.Kind() == reflect.Struct && !isTime {
 			value = "(" + value + ")"
 		}
@@ -476,16 +480,18 @@ func (w watch) time(t time.Time) string {
 	return "now" + signed(after)
 }
 
-// since is an age, as the time from which it counts, or how long something will last, as its end.
-func (w watch) since(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	for _, at := range []time.Time{w.from.Add(-d), w.from.Add(d)} {
-		whole := at.Sub(start).Round(time.Minute)
-		if off := whole - at.Sub(start); off.Abs() <= w.to.Sub(w.from)+time.Millisecond {
-			return signed(whole)
-		}
+// remaining are the seconds until something; all others are since something. The name decides and not the value: half a
+// minute after the start, 2 h from now and 1 h 59 min before the start are equally far from the query.
+var remaining = []string{"DueSeconds", "HeldSeconds", "NextSeconds"}
+
+// moment is the time that lies so many seconds from the query, if it is a time of the rows.
+func (w watch) moment(seconds float64) string {
+	at := w.from.Add(time.Duration(seconds * float64(time.Second))).Sub(start)
+	whole := at.Round(time.Minute)
+	if off := whole - at; off.Abs() <= w.to.Sub(w.from)+time.Millisecond {
+		return signed(whole)
 	}
-	return fmt.Sprint(seconds)
+	return fmt.Sprint(math.Abs(seconds))
 }
 
 func signed(d time.Duration) string {

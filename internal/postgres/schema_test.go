@@ -25,7 +25,23 @@ func TestSchemaFileIsCurrent(t *testing.T) {
 		require.NoError(t, os.WriteFile("../../db/schema.sql", []byte(want), 0o600))
 		return
 	}
-	require.Equal(t, want, db.Schema, "run go test ./internal/postgres -run TestSchemaFileIsCurrent -update")
+	requireSameSchema(t, want, db.Schema, "db/schema.sql is not as the migrations leave the schema; run\n"+
+		"  go test ./internal/postgres -run TestSchemaFileIsCurrent -update")
+}
+
+// requireSameSchema shows the first lines that differ: a schema has more than two thousand.
+func requireSameSchema(t *testing.T, want, is, message string) {
+	t.Helper()
+	wanted, found := strings.Split(want, "\n"), strings.Split(is, "\n")
+	for i := range max(len(wanted), len(found)) {
+		if i < min(len(wanted), len(found)) && wanted[i] == found[i] {
+			continue
+		}
+		next := func(lines []string) string {
+			return strings.Join(lines[min(i, len(lines)):min(i+5, len(lines))], "\n    ")
+		}
+		t.Fatalf("%s\nFrom line %d on the schema is\n    %s\nand the file has\n    %s", message, i+1, next(wanted), next(found))
+	}
 }
 
 // TestSchemaFileLoads: the file makes the same schema as the migrations.
@@ -36,7 +52,7 @@ func TestSchemaFileLoads(t *testing.T) {
 	t.Cleanup(pool.Close)
 	_, err = pool.Raw().Exec(t.Context(), db.Schema)
 	require.NoError(t, err)
-	require.Equal(t, db.Schema, schemaOf(t, pool))
+	requireSameSchema(t, schemaOf(t, pool), db.Schema, "the file makes another schema than it says")
 }
 
 // part: checkouts {

@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,9 +24,11 @@ type Options struct {
 	SecretKey string
 	BaseURL   string        // empty: Stripe's own
 	Timeout   time.Duration // of one attempt
-	Limits    *Limits
-	Metrics   *Metrics
-	Log       *slog.Logger
+	// HedgeAfter is how long a request that may be sent twice hangs before another one joins it; default 1.5 s.
+	HedgeAfter time.Duration
+	Limits     *Limits
+	Metrics    *Metrics
+	Log        *slog.Logger
 }
 
 // Client is the Gateway. It is the only production code that imports stripe-go, and
@@ -82,7 +85,7 @@ func (s *Client) CreateIntent(ctx context.Context, call Call, n NewIntent) Outco
 		return out, out.Effect != Unknown
 	}
 	if call.InDoubt { // The key is the same every time, so Stripe makes one intent.
-		return hedged(ctx, s.o.Limits, call.TenantID, OpCreateIntent, create)
+		return hedged(ctx, cmp.Or(s.o.HedgeAfter, hedgeAfter), s.o.Limits, call.TenantID, OpCreateIntent, create)
 	}
 	out, _ := create(ctx)
 	return out
@@ -159,7 +162,7 @@ func (s *Client) GetIntent(ctx context.Context, tenantID, intentID string) (Inte
 		intent Intent
 		err    error
 	}
-	r := hedged(ctx, s.o.Limits, tenantID, OpGetIntent, func(ctx context.Context) (result, bool) {
+	r := hedged(ctx, cmp.Or(s.o.HedgeAfter, hedgeAfter), s.o.Limits, tenantID, OpGetIntent, func(ctx context.Context) (result, bool) {
 		intent, err := s.getIntent(ctx, tenantID, intentID)
 		return result{intent, err}, err == nil || errors.Is(err, ErrNoSuchObject) || errors.Is(err, ErrNotShown)
 	})

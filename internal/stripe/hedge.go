@@ -21,7 +21,7 @@ var errSuperseded = errors.New("another request was answered first")
 // turn does not count as slow, and the others are sent only while the rate limits have room
 // to spare: where calls queue, more of them would make all of them slower.
 func hedged[T any](
-	ctx context.Context, limits *Limits, tenantID string, op Operation,
+	ctx context.Context, after time.Duration, limits *Limits, tenantID string, op Operation,
 	ask func(context.Context) (response T, conclusive bool),
 ) T {
 	ctx = withTurn(ctx, limits.wait(ctx, tenantID, op))
@@ -37,7 +37,7 @@ func hedged[T any](
 		replies <- reply{response, conclusive}
 	}
 	go send()
-	slow := time.NewTicker(hedgeAfter)
+	slow := time.NewTicker(after)
 	defer slow.Stop()
 	for sent, received := 1, 0; ; {
 		select {

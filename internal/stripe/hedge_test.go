@@ -44,8 +44,9 @@ func TestHedging(t *testing.T) {
 		server := httptest.NewServer(seen)
 		t.Cleanup(server.Close)
 		g = stripe.New(stripe.Options{
-			SecretKey: stripesim.DefaultKey, BaseURL: server.URL, Timeout: 4 * time.Second,
-			Limits: stripe.NewLimits(perSecond, nil), Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
+			SecretKey: stripesim.DefaultKey, BaseURL: server.URL, Timeout: 2 * time.Second,
+			HedgeAfter: 300 * time.Millisecond,
+			Limits:     stripe.NewLimits(perSecond, nil), Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
 		})
 		made := g.CreateIntent(t.Context(), stripe.Call{Key: "made"}, order)
 		require.Equal(t, stripe.Done, made.Effect)
@@ -97,6 +98,7 @@ func TestHedging(t *testing.T) {
 // long after it was sent, and not when it is slow, although the hedge ends most of the calls.
 func TestBreakerKnowsSlowFromAway(t *testing.T) {
 	t.Parallel()
+	const window = 2500 * time.Millisecond // a quarter of the real one, like all other times here
 	answering := func(t *testing.T, after, timeout time.Duration, handler http.Handler) *stripe.Client {
 		t.Helper()
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -110,13 +112,14 @@ func TestBreakerKnowsSlowFromAway(t *testing.T) {
 		t.Cleanup(server.Close)
 		return stripe.New(stripe.Options{
 			SecretKey: stripesim.DefaultKey, BaseURL: server.URL, Timeout: timeout,
-			Limits: stripe.NewLimits(0, nil), Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
+			Limits: stripe.NewLimits(0, nil).WithBreakerWindow(window), Metrics: stripe.NewMetrics(nil),
+			Log: slog.New(slog.DiscardHandler), HedgeAfter: 375 * time.Millisecond,
 		})
 	}
 
 	t.Run("Hanging", func(t *testing.T) {
 		t.Parallel()
-		g := answering(t, time.Hour, 11*time.Second, http.NotFoundHandler()) // longer than the breaker's window
+		g := answering(t, time.Hour, window+window/10, http.NotFoundHandler())
 		var calls sync.WaitGroup
 		for i := range 60 {
 			calls.Go(func() {
@@ -131,7 +134,7 @@ func TestBreakerKnowsSlowFromAway(t *testing.T) {
 
 	t.Run("Slow", func(t *testing.T) {
 		t.Parallel()
-		g := answering(t, 6500*time.Millisecond, 15*time.Second,
+		g := answering(t, 1625*time.Millisecond, 3750*time.Millisecond,
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = fmt.Fprintf(w, `{"id":%q,"object":"payment_intent","status":"succeeded"}`, path.Base(r.URL.Path))

@@ -58,7 +58,7 @@ const (
 	breakerWindow   = 10 * time.Second
 	breakerCallsMin = 50  // With fewer calls, failures may be bad luck, and cost their payments a few seconds.
 	breakerRatio    = 0.8 // of the calls in a window
-	breakerOpen     = 2 * time.Second
+	breakerOpen     = 5   // the part of its window for which a breaker is open
 )
 
 // paymentCalls are the calls of a new payment.
@@ -72,6 +72,7 @@ type Limits struct {
 	account   *queue
 	newWork   *queue
 	waiting   *prometheus.GaugeVec
+	open      prometheus.Gauge
 	breaker   *gobreaker.TwoStepCircuitBreaker[struct{}]
 	denied    atomic.Bool // Stripe rejects our API key: no payment can be made
 	probing   sync.Mutex
@@ -104,16 +105,23 @@ func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
 	for _, op := range paymentCalls {
 		l.waiting.WithLabelValues(string(op)) // zero from the start: a panel without a series looks broken
 	}
+	l.open = open
+	return l.WithBreakerWindow(breakerWindow)
+}
+
+// WithBreakerWindow sets the time in which calls are counted that fail or succeed, 10 s by default, before the limits are
+// used. After a fifth of that time a breaker that has opened lets one payment try.
+func (l *Limits) WithBreakerWindow(window time.Duration) *Limits {
 	l.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Name: "stripe", MaxRequests: 1, Interval: breakerWindow, Timeout: breakerOpen,
+		Name: "stripe", MaxRequests: 1, Interval: window, Timeout: window / breakerOpen,
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			return c.Requests >= breakerCallsMin && float64(c.TotalFailures) >= breakerRatio*float64(c.Requests)
 		},
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			if to == gobreaker.StateClosed {
-				open.Set(0)
+				l.open.Set(0)
 			} else {
-				open.Set(1)
+				l.open.Set(1)
 			}
 		},
 	})

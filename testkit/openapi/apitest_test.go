@@ -122,3 +122,24 @@ type recorder struct {
 }
 
 func (r *recorder) Errorf(string, ...any) { r.errors++ }
+
+// TestValidate: the first error of a document names the place and the member in a few lines.
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, openapi.Validate(httpapi.OpenAPI()))
+	document := string(httpapi.OpenAPI())
+	for _, c := range []struct{ name, old, new, want string }{
+		{"AnExampleLacksAMember", `"available":98,`, ``, "available"},
+		{"AReferenceToNothing", `#/components/schemas/Stock"`, `#/components/schemas/Stok"`, "Stok"},
+	} {
+		changed := strings.Replace(document, c.old, c.new, 1)
+		if changed == document {
+			t.Fatalf("%s: the document has no %s", c.name, c.old)
+		}
+		err := openapi.Validate([]byte(changed))
+		require.ErrorContains(t, err, c.want, c.name)
+		require.Contains(t, err.Error(), "openapi.yaml", c.name)
+		require.Less(t, strings.Count(err.Error(), "\n"), 10, c.name)
+		t.Log(err)
+	}
+}

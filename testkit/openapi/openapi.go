@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -39,28 +40,41 @@ type Validator struct {
 }
 
 // loaded keeps a validator per document: loading takes longer than most tests.
-var loaded sync.Map // string(document) → func() (*Validator, error)
+var loaded sync.Map // string(document) → *loading
 
-// New returns the validator of a document, or fails the test if the document is
-// not a valid one.
-func New(tb testing.TB, document []byte) *Validator {
-	tb.Helper()
-	load, _ := loaded.LoadOrStore(string(document),
-		sync.OnceValues(func() (*Validator, error) { return load(document) }))
-	v, err := load.(func() (*Validator, error))()
-	if err != nil {
-		tb.Fatalf("OpenAPI document: %v", err)
-	}
-	return v
+// loading is a document with the first test that could not use it.
+type loading struct {
+	once      sync.Once
+	validator *Validator
+	err       error
+	failed    atomic.Pointer[string] // the name of that test
 }
 
-func load(document []byte) (*Validator, error) {
-	loader := openapi3.NewLoader()
-	doc, err := loader.LoadFromData(document)
-	if err != nil {
-		return nil, err
+// New returns the validator of a document. If the document cannot be read, the first test of a process that needs it
+// fails with the reason, and the others do not run: they would all fail for it. Whether the document is also right, its
+// examples among them, is for [Validate] to say, which one test calls.
+func New(tb testing.TB, document []byte) *Validator {
+	tb.Helper()
+	found, _ := loaded.LoadOrStore(string(document), &loading{})
+	l := found.(*loading)
+	l.once.Do(func() { l.validator, l.err = load(document) })
+	if l.err == nil {
+		return l.validator
 	}
-	if err := doc.Validate(loader.Context, openapi3.EnableExamplesValidation()); err != nil {
+	if name := tb.Name(); !l.failed.CompareAndSwap(nil, &name) {
+		tb.Skipf("not run: the OpenAPI document cannot be read, see the failure of %s", *l.failed.Load())
+	}
+	tb.Fatalf("the OpenAPI document cannot be read: %s\n%s", brief(l.err), remedy)
+	return nil
+}
+
+// remedy is what to do about a document that is not valid.
+const remedy = "Correct it in internal/http/openapi.yaml: add the example or the member, or take the reference or the " +
+	"entry of \"required\" away."
+
+func load(document []byte) (*Validator, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(document)
+	if err != nil {
 		return nil, err
 	}
 	router, err := gorillamux.NewRouter(doc)
@@ -68,6 +82,45 @@ func load(document []byte) (*Validator, error) {
 		return nil, err
 	}
 	return &Validator{doc: doc, router: router, seen: map[string]bool{}}, nil
+}
+
+// Validate returns the first error of a document: a reference to what is not there, a rule of OpenAPI that it breaks, or
+// an example that its schema does not accept, with the member. The text has a few lines.
+func Validate(document []byte) error {
+	loader := openapi3.NewLoader()
+	doc, err := loader.LoadFromData(document)
+	if err == nil {
+		err = doc.Validate(loader.Context, openapi3.EnableExamplesValidation())
+	}
+	if err != nil {
+		return fmt.Errorf("the OpenAPI document is not valid: %s\n%s", brief(err), remedy)
+	}
+	return nil
+}
+
+const briefMax = 600 // bytes of an error; a schema, or a document, is longer
+
+// brief is an error without the schemas and the values that its text repeats: where it is, and what is wrong there.
+func brief(err error) string {
+	text := err.Error()
+	var schema *openapi3.SchemaError
+	if errors.As(err, &schema) {
+		where, _, _ := strings.Cut(text, schema.Error())
+		text = where + member(schema)
+	}
+	if len(text) > briefMax {
+		text = text[:briefMax] + " …"
+	}
+	return text
+}
+
+// member says which member of a value breaks its schema, and how.
+func member(err *openapi3.SchemaError) string {
+	var inner *openapi3.SchemaError
+	if errors.As(err.Origin, &inner) { // of several alternatives, or of all
+		return member(inner)
+	}
+	return "/" + strings.Join(err.JSONPointer(), "/") + ": " + err.Reason
 }
 
 // Document is the parsed document.
@@ -101,14 +154,16 @@ func (v *Validator) Check(req *http.Request, status int, header http.Header, bod
 	if err != nil {
 		return fmt.Errorf("%s %s → %d: %w", req.Method, req.URL.Path, status, err)
 	}
+	options := &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true}
+	options.WithCustomSchemaErrorFunc(member)
 	err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: routed, PathParams: params,
 			Route: route},
 		Status: status, Header: header, Body: io.NopCloser(bytes.NewReader(body)),
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
+		Options: options,
 	})
 	if err != nil {
-		return fmt.Errorf("%s %s → %d: %w\n%s", req.Method, req.URL.Path, status, err, body)
+		return fmt.Errorf("%s %s → %d: %w\n%.2000s", req.Method, req.URL.Path, status, err, body)
 	}
 	if route.Path != "" {
 		v.mu.Lock()

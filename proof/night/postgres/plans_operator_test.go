@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/plans"
 )
 
 // TestAuthorizationsAndSearchesReadLittle: the operator's page and the metrics look at what is held and search for what
@@ -14,11 +14,8 @@ import (
 // authorized first nothing: it stays heap-only (TestConfirmablePaymentsAreRead).
 func TestAuthorizationsAndSearchesReadLittle(t *testing.T) {
 	t.Parallel()
-	pool := dbtest.New(t)
-	exec := executes(t, pool.Raw())
-	for _, table := range []string{"orders", "payments", "refunds"} {
-		exec("ALTER TABLE " + table + " SET (autovacuum_enabled = off)")
-	}
+	pool := unattended(t)
+	exec := plans.Executes(t, pool.Raw())
 	exec("ALTER TABLE payments DISABLE TRIGGER USER")
 	// Three are authorized, three expired, and three are of one customer.
 	exec(`INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
@@ -51,8 +48,8 @@ func TestAuthorizationsAndSearchesReadLittle(t *testing.T) {
 			if analyze {
 				exec("ANALYZE")
 			}
-			for _, mode := range []string{generic, custom} {
-				read, plan := explained(t, pool, mode, c.sql, c.execute)
+			for _, mode := range []string{plans.Generic, plans.Custom} {
+				read, plan := plans.Explained(t, pool, mode, c.sql, c.execute)
 				require.Contains(t, plan, c.index, "%s, analyzed %t\n%s", c.name, analyze, plan)
 				require.Contains(t, plan, c.rows, "%s, analyzed %t\n%s", c.name, analyze, plan)
 				require.Less(t, read, 200, "%s, analyzed %t\n%s", c.name, analyze, plan)
@@ -60,8 +57,8 @@ func TestAuthorizationsAndSearchesReadLittle(t *testing.T) {
 		}
 	}
 	// What has no index is searched among the newest of each tenant.
-	for _, mode := range []string{generic, custom} {
-		read, plan := explained(t, pool, mode, db.OperatorFindAtStripe, "EXECUTE s('ch_0', '{ten_0,ten_1}', 200)")
+	for _, mode := range []string{plans.Generic, plans.Custom} {
+		read, plan := plans.Explained(t, pool, mode, db.OperatorFindAtStripe, "EXECUTE s('ch_0', '{ten_0,ten_1}', 200)")
 		require.Contains(t, plan, "payments_pkey", plan)
 		require.NotContains(t, plan, "Seq Scan on payments", plan)
 		require.Contains(t, plan, "rows=400", plan)
