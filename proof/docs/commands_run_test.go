@@ -34,10 +34,10 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./failover -cluster":              {"cluster", "go run -C proof ./failover -cluster "},
 	"go run -C proof ./failover -async 500ms":          {"cluster", "go run -C proof ./failover -async 500ms "},
 	"go run -C proof ./mutants":                        {"all_mutants", "go run -C proof ./mutants\n"},
-	"go run -C proof ./mutants -named":                 {"mutants", "go run -C proof ./mutants -named\n"},
-	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants -named\n"}, // one of them
+	"go run -C proof ./mutants -named":                 {"all_mutants", "go run -C proof ./mutants\n"}, // which begins with them
+	"go run -C proof ./mutants -only M2":               {"all_mutants", "go run -C proof ./mutants\n"}, // one of them
 	"go run -C proof ./mutants -catalogue":             {"all_mutants", "go run -C proof ./mutants\n"},    // part of it
-	"go run -C proof ./mutants -changed":               {"mutants", " -changed -most 300 "},
+	"go run -C proof ./mutants -changed":               {"mutants", "go run -C proof ./mutants -changed -within 5m\n"},
 	"go run -C proof ./attack":                         {"long_attack", "go run -C proof ./attack -long\n"}, // the same, and more
 	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
@@ -106,7 +106,6 @@ var inTest = map[string]struct{ dir, test string }{
 	"go build -tags nokafka,nosqs,norabbitmq,nokinesis ./cmd/api": {"cmd/demo", "TestTheAPISaysWhatItLacks"}, // and notracing
 	"make observe":                                                {"proof/deploy", "TestObserve"},
 	"go run -C proof ./mutants -write":                            {"proof/internal/mutants", "TestWrite"}, // step mutants does the rest
-	"go run -C proof ./mutants -changed -write":                   {"proof/internal/mutation", "TestRecorded"},
 	"go run -C proof ./protocol":                                  {"proof/internal/protocol", "TestNothingBreaksTheInvariants"},
 	"go run -C proof ./protocol -without close-first,adoption -only I24": {"proof/internal/protocol",
 		"TestWhatWasFoundIsFoundAgain"},
