@@ -36,7 +36,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./mutants":                        {"all_mutants", "go run -C proof ./mutants\n"},
 	"go run -C proof ./mutants -named":                 {"all_mutants", "go run -C proof ./mutants\n"}, // which begins with them
 	"go run -C proof ./mutants -only M2":               {"all_mutants", "go run -C proof ./mutants\n"}, // one of them
-	"go run -C proof ./mutants -catalogue":             {"all_mutants", "go run -C proof ./mutants\n"},    // part of it
+	"go run -C proof ./mutants -catalogue":             {"all_mutants", "go run -C proof ./mutants\n"}, // part of it
 	"go run -C proof ./mutants -changed":               {"mutants", "go run -C proof ./mutants -changed -within 5m\n"},
 	"go run -C proof ./attack":                         {"long_attack", "go run -C proof ./attack -long\n"}, // the same, and more
 	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
