@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -64,7 +65,7 @@ func (b *Build) generate(ctx context.Context, db *pgx.Conn) error {
 	}
 	maps.Copy(replace, more)
 	b.Mutants = slices.Concat(names, queries, views, conditions)
-	if err := b.addSwitch(replace); err != nil {
+	if err := errors.Join(b.addSwitch(replace), b.addHook(replace)); err != nil {
 		return err
 	}
 	b.replace = replace
@@ -100,8 +101,7 @@ func (b *Build) Only(some []Mutant) error {
 	return b.writeOverlay(replace)
 }
 
-// addSwitch lays package mutantswitch into the service, and a hook for the DDL of
-// a mutant into what makes the tests' databases.
+// addSwitch lays package mutantswitch into the service.
 func (b *Build) addSwitch(replace map[string]string) error {
 	files, err := switchSource.ReadDir("mutantswitch")
 	if err != nil {
@@ -118,6 +118,11 @@ func (b *Build) addSwitch(replace map[string]string) error {
 		}
 		replace[filepath.Join(b.Root, "internal", "mutantswitch", f.Name())] = to
 	}
+	return nil
+}
+
+// addHook lays a hook for the DDL of a mutant into what makes the tests' databases.
+func (b *Build) addHook(replace map[string]string) error {
 	server := filepath.Join(b.Root, filepath.FromSlash(dbtestServer))
 	text, err := os.ReadFile(server)
 	if err != nil {
