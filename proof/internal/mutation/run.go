@@ -53,8 +53,7 @@ type Runner struct {
 	Hints    map[string]Kill // the test that killed a mutant before, by its ID
 	Progress func(format string, args ...any)
 
-	measured []Measured
-	flaky    sync.Map // tests that failed with a mutant and then did not
+	flaky sync.Map // tests that failed with a mutant and then did not
 }
 
 // NewRunner finds the tests whose names, "internal/payments TestX", match. The
@@ -67,31 +66,29 @@ func NewRunner(b *Build, env []string, only *regexp.Regexp) (*Runner, error) {
 	return &Runner{suite: s, AtOnce: 1, Progress: func(string, ...any) {}}, nil
 }
 
-// Measure runs every built test of some packages once without a mutant, to know how long it takes and
-// which mutants it reaches. A test that is red without a mutant is an error: it
-// shows nothing.
-func (r *Runner) Measure(ctx context.Context, packages []string) error {
+// Measure runs some tests once without a mutant, to know how long each takes and which mutants it reaches; so many of a
+// package in one process. A test that is red without a mutant is an error: it shows nothing.
+func (r *Runner) Measure(ctx context.Context, tests []Test, together int) ([]Measured, error) {
 	cache, err := openCache(r.build)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	type turn struct {
 		pkg   string
 		names []string
 	}
+	var all []Measured
 	var turns []turn
-	for _, pkg := range packages {
-		var open []string
-		for _, t := range r.of(pkg) {
-			if m, ok := cache.find(t); ok {
-				r.measured = append(r.measured, m)
-				continue
-			}
-			open = append(open, t.Name)
+	for _, t := range tests {
+		if m, ok := cache.find(t); ok {
+			all = append(all, m)
+			continue
 		}
-		for names := range slices.Chunk(open, togetherMax) {
-			turns = append(turns, turn{pkg, names})
+		if last := len(turns) - 1; last >= 0 && turns[last].pkg == t.Package && len(turns[last].names) < together {
+			turns[last].names = append(turns[last].names, t.Name)
+			continue
 		}
+		turns = append(turns, turn{t.Package, []string{t.Name}})
 	}
 	wrong := make([]error, len(turns))
 	found := make([][]Measured, len(turns))
@@ -101,7 +98,7 @@ func (r *Runner) Measure(ctx context.Context, packages []string) error {
 			return
 		}
 		found[i], wrong[i] = r.measure(ctx, t.pkg, t.names)
-		r.Progress("%-9s %6.1f s  %d tests of %s", "measured", time.Since(began).Seconds(), len(t.names), t.pkg)
+		r.Progress("%-9s %6.1f s  %d tests of %s, the first is %s", "measured", time.Since(began).Seconds(), len(t.names), t.pkg, t.names[0])
 		for _, m := range found[i] {
 			if wrong[i] == nil {
 				wrong[i] = cache.add(m)
@@ -109,10 +106,9 @@ func (r *Runner) Measure(ctx context.Context, packages []string) error {
 		}
 	})
 	if err := errors.Join(ctx.Err(), errors.Join(wrong...)); err != nil {
-		return err
+		return nil, err
 	}
-	r.measured = append(r.measured, slices.Concat(found...)...)
-	return nil
+	return append(all, slices.Concat(found...)...), nil
 }
 
 // score is the expected cost of a kill. A test that reaches little is about what it reaches.
@@ -146,13 +142,14 @@ func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 	if err := ctx.Err(); err != nil || len(open) == 0 {
 		return results, err
 	}
-	if err := r.Measure(ctx, r.packages); err != nil {
+	measured, err := r.Measure(ctx, r.tests, togetherMax)
+	if err != nil {
 		return results, err
 	}
 	slices.Sort(open)
 	each(len(open), r.AtOnce, func(n int) {
 		i := open[n]
-		if res := r.try(ctx, all[i], r.candidates(all[i], r.measured)); ctx.Err() == nil {
+		if res := r.try(ctx, all[i], r.candidates(all[i], measured)); ctx.Err() == nil {
 			results[i] = res
 			r.report(res)
 		}

@@ -51,6 +51,7 @@ type suite struct {
 	env      []string
 	only     *regexp.Regexp // of names, "internal/payments TestX"
 	packages []string       // those of the service before those of proof
+	files    map[Test]string
 
 	mu    sync.Mutex
 	tests []Test // of the packages that are built
@@ -59,8 +60,9 @@ type suite struct {
 // newSuite finds the tests whose names match. Nothing is built yet.
 func newSuite(b *Build, env []string, only *regexp.Regexp) (*suite, error) {
 	s := &suite{build: b, env: env, only: only}
-	declared, err := declaredTests(b.Root)
-	if err != nil {
+	var declared []Test
+	var err error
+	if declared, s.files, err = declaredTests(b.Root); err != nil {
 		return nil, err
 	}
 	for _, t := range declared {
@@ -133,26 +135,30 @@ func (s *suite) binaries(module string) string {
 
 var testFunction = regexp.MustCompile(`(?m)^func (Test\w*)\(\w+ \*testing\.T\)`)
 
-// declaredTests are the tests below internal and proof/night by their source.
-func declaredTests(root string) (all []Test, err error) {
+// declaredTests are the tests below internal and proof/night by their source, and their files.
+func declaredTests(root string) (all []Test, of map[Test]string, err error) {
+	of = map[Test]string{}
 	for _, folder := range []string{"internal/*", night + "*"} {
 		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, file := range files {
 			relative, err := filepath.Rel(root, file)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			tests, err := testsIn(root, filepath.ToSlash(relative))
 			if err != nil {
-				return nil, err
+				return nil, nil, err
+			}
+			for _, t := range tests {
+				of[t] = filepath.ToSlash(relative)
 			}
 			all = append(all, tests...)
 		}
 	}
-	return all, nil
+	return all, of, nil
 }
 
 // testsIn are the tests of a file; none if it is not there.

@@ -3,6 +3,7 @@ package mutation
 import (
 	"context"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,13 +69,33 @@ func (r *Runner) oneByOne(ctx context.Context, results []Result, deps map[string
 		if len(open) == 0 {
 			continue
 		}
-		r.measured = nil
-		if err := r.Measure(ctx, []string{pkg}); err != nil {
+		if err := r.someByOne(ctx, pkg, results, open); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// someByOne measures a few tests of a package, tries the mutants on them, and goes on with the next few until no mutant is
+// open. Most are killed by the tests in the file that is called like the one that has changed.
+func (r *Runner) someByOne(ctx context.Context, pkg string, results []Result, open []int) error {
+	var files []string
+	for _, i := range open {
+		files = append(files, results[i].File)
+	}
+	tests := r.of(pkg)
+	slices.SortStableFunc(tests, func(a, b Test) int { return rank(r.files[a], files) - rank(r.files[b], files) })
+	for some := range slices.Chunk(tests, fewMax*max(1, r.AtOnce)) {
+		if len(open) == 0 {
+			return nil
+		}
+		measured, err := r.Measure(ctx, some, fewMax)
+		if err != nil {
 			return err
 		}
 		each(len(open), r.AtOnce, func(n int) {
 			res := &results[open[n]]
-			tried := r.try(ctx, res.Mutant, r.candidates(res.Mutant, r.measured))
+			tried := r.try(ctx, res.Mutant, r.candidates(res.Mutant, measured))
 			tried.Tried += res.Tried
 			tried.Took += res.Took
 			if tried.Verdict != Killed {
@@ -89,8 +110,28 @@ func (r *Runner) oneByOne(ctx context.Context, results []Result, deps map[string
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		open = slices.DeleteFunc(open, func(i int) bool { return results[i].Verdict != Left })
 	}
 	return nil
+}
+
+// fewMax is how many tests are measured before mutants are tried on them.
+const fewMax = 5
+
+// rank is 0 for the file of tests that is called like one of some files, 1 for one with a name like it, and 2 for others.
+func rank(testFile string, files []string) int {
+	least := 2
+	tests := strings.TrimSuffix(path.Base(testFile), "_test.go")
+	for _, file := range files {
+		name, _, _ := strings.Cut(path.Base(file), ".")
+		switch {
+		case name == tests:
+			return 0
+		case strings.Contains(tests, name) || strings.Contains(name, tests):
+			least = 1
+		}
+	}
+	return least
 }
 
 // hinted tries the names of the schema on the test that violates each, and the others on the test of the package that killed

@@ -171,3 +171,12 @@ func TestRunWithin(t *testing.T) {
 		require.Equal(t, want, verdicts)
 	}
 }
+
+func TestRank(t *testing.T) {
+	t.Parallel()
+	files := []string{"internal/payments/cancel.go", "db/queries/payments.sql"}
+	require.Equal(t, 0, rank("internal/payments/cancel_test.go", files))
+	require.Equal(t, 1, rank("internal/payments/cancel_swallow_test.go", files))
+	require.Equal(t, 1, rank("internal/postgres/queries_payments_test.go", files))
+	require.Equal(t, 2, rank("internal/payments/refund_test.go", files))
+}
