@@ -31,7 +31,7 @@ func tryNamed(ctx context.Context, p place, o options) error {
 			return nil
 		}
 	}
-	runner := mutants.Runner{Root: p.root, AtOnce: o.atOnce, Env: p.env, Progress: progress}
+	runner := mutants.Runner{Root: p.root, AtOnce: o.atOnce, Env: p.env, Progress: progress, Many: len(chosen) >= mutants.Many}
 	began := time.Now()
 	if err := runner.Sound(ctx, chosen); err != nil {
 		return err
