@@ -69,9 +69,9 @@ type Result struct {
 
 // Runner builds tests and runs them.
 type Runner struct {
-	Root     string   // of the repository: the folder of the service's go.mod
-	Env      []string // of the tests: where PostgreSQL is
-	AtOnce   int
+	Root   string   // of the repository: the folder of the service's go.mod
+	Env    []string // of the tests: where PostgreSQL is
+	AtOnce int
 	// Many builds without optimization. Each mutant then takes eight seconds of a processor less, and the first build takes
 	// seventy more: with the usual flags go has compiled already what a mutant does not change.
 	Many     bool
