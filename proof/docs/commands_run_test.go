@@ -100,13 +100,12 @@ var inStep = map[string]struct{ step, line string }{
 
 // inTest says which test runs a command's program, with what the command asks for.
 var inTest = map[string]struct{ dir, test string }{
-	"go run ./cmd/demo -serve":                  {"proof/night/demo", "TestServe"},
-	"go run -C proof ./museum":                  {"proof/museum", "TestExhibits"},
-	"go build -tags brokers ./cmd/api":          {"cmd/api", "TestEveryBrokerIsLinked"},
-	"make observe":                              {"proof/deploy", "TestObserve"},
-	"go run -C proof ./mutants -write":          {"proof/internal/mutants", "TestWrite"}, // step mutants does the rest
-	"go run -C proof ./mutants -changed -write": {"proof/internal/mutation", "TestRecorded"},
-	"go run -C proof ./protocol":                {"proof/internal/protocol", "TestNothingBreaksTheInvariants"},
+	"go run ./cmd/demo -serve":         {"proof/night/demo", "TestServe"},
+	"go run -C proof ./museum":         {"proof/museum", "TestExhibits"},
+	"go build -tags brokers ./cmd/api": {"cmd/api", "TestEveryBrokerIsLinked"},
+	"make observe":                     {"proof/deploy", "TestObserve"},
+	"go run -C proof ./mutants -write": {"proof/internal/mutants", "TestWrite"}, // step mutants does the rest
+	"go run -C proof ./protocol":       {"proof/internal/protocol", "TestNothingBreaksTheInvariants"},
 	"go run -C proof ./protocol -without close-first,adoption -only I24": {"proof/internal/protocol",
 		"TestWhatWasFoundIsFoundAgain"},
 	"go run -C proof ./protocol -write": {"proof/internal/protocol", "TestWrite"},

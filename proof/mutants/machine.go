@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
+	"example.com/payonce/proof/internal/inventory"
 	"example.com/payonce/proof/internal/mutation"
 )
+
+const shownMax = 40 // names that are printed of mutants that were left
 
 // machine tries the generated mutants.
 func machine(ctx context.Context, p place, o options) (err error) {
@@ -25,11 +28,15 @@ func machine(ctx context.Context, p place, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	recorded, err := mutation.ReadRecorded(p.root)
+	lists, err := mutation.ReadLists(p.root)
 	if err != nil {
 		return err
 	}
-	chosen, err := o.among(p, build.Mutants, recorded)
+	recorded, err := readRecorded(o)
+	if err != nil {
+		return err
+	}
+	chosen, err := o.among(ctx, p, build, lists, recorded)
 	if err != nil {
 		return err
 	}
@@ -50,13 +57,85 @@ func machine(ctx context.Context, p place, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	known := maps.Clone(recorded.Survived)
-	if o.write {
-		if err := write(p, build.Mutants, recorded, shown(o, results)); err != nil {
-			return err
-		}
+	err = report(o, results, lists)
+	if len(chosen) < len(build.Mutants) || o.tests != "" {
+		return err
 	}
-	return report(o, results, recorded, known)
+	return errors.Join(err, ofAll(p, o, build, lists, recorded))
+}
+
+// readRecorded reads what earlier runs have found: the file that is named, or the one of this machine if there is one.
+func readRecorded(o options) (*mutation.Recorded, error) {
+	file := inventory.Path(o.results)
+	if o.results == "" {
+		file = inventory.Path(mutation.ResultsFile)
+	} else if _, err := os.Stat(file); err != nil {
+		return nil, err
+	}
+	return mutation.ReadRecorded(file)
+}
+
+// ofAll holds a run of all mutants against what must be true of them together, and writes the page.
+func ofAll(p place, o options, build *mutation.Build, lists mutation.Lists, recorded *mutation.Recorded) (err error) {
+	wrong := append(lists.Wrong(build.Mutants), recorded.TooFew(build.Mutants, lists)...)
+	if len(wrong) > 0 {
+		err = fmt.Errorf("%w:\n%s", errNotRed, strings.Join(wrong, "\n"))
+	}
+	if !o.write {
+		return err
+	}
+	path := filepath.Join(p.root, filepath.FromSlash(mutation.Page))
+	page, readErr := os.ReadFile(path)
+	if readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	text, writeErr := mutation.WriteTable(string(page), recorded.Table(build.Mutants, lists))
+	if writeErr == nil {
+		writeErr = os.WriteFile(path, []byte(text), 0o644)
+	}
+	return errors.Join(err, writeErr)
+}
+
+func try(ctx context.Context, p place, o options, build *mutation.Build, chosen []mutation.Mutant,
+	recorded *mutation.Recorded,
+) ([]mutation.Result, error) {
+	only, err := regexp.Compile(o.tests)
+	if err != nil {
+		return nil, err
+	}
+	runner, err := mutation.NewRunner(build, p.env, only)
+	if err != nil {
+		return nil, err
+	}
+	runner.AtOnce, runner.Budget, runner.Progress = o.atOnce, o.budget, progress
+	if o.tests == "" {
+		runner.Hints = recorded.KilledBy
+	}
+	began := time.Now()
+	var results []mutation.Result
+	if o.changed {
+		limit := o.within
+		if limit > 0 {
+			limit = max(time.Second, o.within-time.Since(o.began))
+		}
+		results, err = runner.RunWithin(ctx, chosen, limit)
+	} else {
+		results, err = runner.Run(ctx, chosen)
+	}
+	took := time.Since(began).Round(time.Second)
+	if flaky := runner.Flaky(); len(flaky) > 0 {
+		fmt.Printf("failed with a mutant once and then did not: %v\n", flaky)
+	}
+	fmt.Printf("tried in %s\n", took)
+	if err == nil && len(chosen) == len(build.Mutants) && o.tests == "" {
+		commit, gitErr := mutation.Now(ctx, p.root)
+		if gitErr != nil {
+			commit = "unknown"
+		}
+		recorded.Last = mutation.Night{Day: time.Now().UTC().Format(time.DateOnly), Commit: commit, Took: took}
+	}
+	recorded.Add(shown(o, results), build.Mutants)
+	return results, errors.Join(err, recorded.Write(inventory.Path(mutation.ResultsFile)))
 }
 
 // shown are the results that are recorded. That some of the tests kill a mutant shows that it is killed; that they do
@@ -68,98 +147,57 @@ func shown(o options, results []mutation.Result) []mutation.Result {
 	return slices.DeleteFunc(slices.Clone(results), func(r mutation.Result) bool { return r.Verdict != mutation.Killed })
 }
 
-func try(ctx context.Context, p place, o options, build *mutation.Build, chosen []mutation.Mutant,
-	recorded *mutation.Recorded,
-) ([]mutation.Result, error) {
-	only, err := regexp.Compile(o.tests)
-	if err != nil {
-		return nil, err
-	}
-	runner, err := mutation.NewRunner(ctx, build, p.env, only)
-	if err != nil {
-		return nil, err
-	}
-	runner.AtOnce, runner.Budget, runner.Progress = o.atOnce, o.budget, progress
-	if o.tests == "" {
-		runner.Hints = recorded.KilledBy
-	}
-	began := time.Now()
-	results, err := runner.Run(ctx, chosen)
-	took := time.Since(began).Round(time.Second)
-	switch {
-	case o.catalogue && o.match == "" && !o.changed:
-		recorded.Took["catalogue"] = took
-	case len(chosen) == len(build.Mutants):
-		recorded.Took["all"] = took
-	}
-	if flaky := runner.Flaky(); len(flaky) > 0 {
-		fmt.Printf("failed with a mutant once and then did not: %v\n", flaky)
-	}
-	fmt.Printf("tried in %s\n", took)
-	return results, err
-}
-
-// report says which mutants no test missed, and fails if one of them is neither
-// listed as equivalent nor known to survive; or if one that is listed was killed.
-func report(o options, results []mutation.Result, recorded *mutation.Recorded, known map[string]bool) error {
-	killed, equivalent, knownSurvivors, misplaced, survivors := 0, 0, 0, 0, 0
+// report says which mutants no test missed, and fails if one of them is in neither list; or if one that is listed as
+// equivalent was killed.
+func report(o options, results []mutation.Result, lists mutation.Lists) error {
 	among := "tests that reach it"
 	if o.tests != "" {
 		among = "tests that -tests chooses and that reach it"
 	}
-	for _, r := range results {
-		reason, listed := recorded.Equivalent[r.ID]
-		switch {
-		case r.Verdict == mutation.Killed && listed:
-			misplaced++
-			fmt.Printf("%s\n  is listed as equivalent (%s), but %s kills it\n", r.ID, reason, r.By)
-		case r.Verdict == mutation.Killed:
-			killed++
-		case listed:
-			equivalent++
-		case known[r.ID]:
-			knownSurvivors++
-		default:
-			survivors++
-			fmt.Printf("%s\n  %s: of the %s %d were tried, and none fails\n", r.ID, r.Verdict, among, r.Tried)
-		}
+	j := lists.Judge(results)
+	for _, r := range j.Misplaced {
+		fmt.Printf("%s\n  is listed as equivalent (%s), but %s kills it\n", r.ID, lists.Equivalent[r.ID], r.By)
 	}
-	fmt.Printf("%d of %d mutants killed, %d listed as equivalent, %d known survivors\n", killed+misplaced, len(results),
-		equivalent, knownSurvivors)
+	for _, r := range j.Better {
+		fmt.Printf("%s\n  is listed in %s, but %s kills it: delete the line\n", r.ID, mutation.SurvivorsFile, r.By)
+	}
+	for _, r := range j.New {
+		fmt.Printf("%s\n  %s: of the %s %d were tried, and none fails\n", r.ID, r.Verdict, among, r.Tried)
+	}
+	fmt.Printf("%d of %d mutants killed, %d listed as equivalent, %d known survivors\n", j.Killed+len(j.Misplaced), len(results),
+		j.Equivalent, j.Known)
+	if len(j.Left) > 0 {
+		leftToTheNight(o, j.Left, len(results))
+	}
 	switch {
-	case survivors > 0:
-		return fmt.Errorf("%w: %d survive that were not known to", errNotRed, survivors)
-	case misplaced > 0:
-		return fmt.Errorf("%w: %d of those that are killed are listed in %s", errNotRed, misplaced, mutation.EquivalentFile)
+	case len(j.New) > 0:
+		return fmt.Errorf("%w: %d survive. Each needs a test, or a sentence in %s", errNotRed, len(j.New), mutation.EquivalentFile)
+	case len(j.Misplaced) > 0:
+		return fmt.Errorf("%w: %d of those that are killed are listed in %s", errNotRed, len(j.Misplaced), mutation.EquivalentFile)
 	}
 	return nil
 }
 
-func write(p place, all []mutation.Mutant, recorded *mutation.Recorded, results []mutation.Result) error {
-	recorded.Add(results, all)
-	tried := make([]mutation.Mutant, len(results))
-	for i, r := range results {
-		tried[i] = r.Mutant
+func leftToTheNight(o options, left []mutation.Result, of int) {
+	some := 0
+	for _, r := range left {
+		if r.Tried > 0 {
+			some++
+		}
 	}
-	if err := recorded.Note(p.root, tried, all); err != nil {
-		return err
+	fmt.Printf("==> LEFT TO THE NIGHT: %d of %d mutants. The %s are over. %d of the %d were not tried, and no test tried so far kills "+
+		"the other %d:\n", len(left), of, o.within, len(left)-some, len(left), some)
+	slices.SortStableFunc(left, func(a, b mutation.Result) int { return b.Tried - a.Tried })
+	for _, r := range left[:min(len(left), shownMax)] {
+		fmt.Printf("  %3d tests  %s\n", r.Tried, r.ID)
 	}
-	if err := recorded.Write(p.root); err != nil {
-		return err
+	if len(left) > shownMax {
+		fmt.Printf("  and %d more\n", len(left)-shownMax)
 	}
-	path := filepath.Join(p.root, filepath.FromSlash(mutation.Page))
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	text, err := mutation.WriteTable(string(page), recorded.Table(all))
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-func (o options) among(p place, all []mutation.Mutant, recorded *mutation.Recorded) ([]mutation.Mutant, error) {
+func (o options) among(ctx context.Context, p place, build *mutation.Build, lists mutation.Lists, recorded *mutation.Recorded) ([]mutation.Mutant, error) {
+	all := build.Mutants
 	matches := func(id string) bool { return id == o.match }
 	if !slices.ContainsFunc(all, func(m mutation.Mutant) bool { return m.ID == o.match }) {
 		match, err := regexp.Compile(o.match)
@@ -172,38 +210,58 @@ func (o options) among(p place, all []mutation.Mutant, recorded *mutation.Record
 	if !o.catalogue && !o.changed {
 		return named, nil
 	}
+	// To see that nothing kills a mutant takes every test that reaches it: that is for the night.
+	listed := func(m mutation.Mutant) bool { return lists.Equivalent[m.ID] != "" || lists.Survivors[m.ID] != "" }
 	chosen := map[string]bool{}
 	if o.catalogue {
 		for _, m := range named {
-			// To see that nothing kills a mutant takes every test that reaches it: that is for the night.
-			unkillable := recorded.Survived[m.ID] || recorded.Equivalent[m.ID] != ""
-			chosen[m.ID] = m.Kind != mutation.Go && !unkillable
+			chosen[m.ID] = m.Kind != mutation.Go && !listed(m)
 		}
 	}
 	if o.changed {
-		changed, err := recorded.Changed(p.root, named)
+		changed, err := o.changedSince(ctx, p, build, recorded)
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range o.few(changed, recorded) {
+		night := 0
+		for _, m := range changed {
+			if listed(m) && matches(m.ID) {
+				night++
+				continue
+			}
 			chosen[m.ID] = true
+		}
+		if night > 0 {
+			fmt.Printf("==> NOT TRIED AGAIN: %d of what has changed are listed in %s or %s: the night tries them\n", night,
+				mutation.EquivalentFile, mutation.SurvivorsFile)
 		}
 	}
 	return slices.DeleteFunc(named, func(m mutation.Mutant) bool { return !chosen[m.ID] }), nil
 }
 
-// few leaves out those that were tried before, if more have changed than may be tried: to see once more that nothing
-// kills a known survivor takes every test that reaches it.
-func (o options) few(changed []mutation.Mutant, recorded *mutation.Recorded) []mutation.Mutant {
-	if o.most == 0 || len(changed) <= o.most {
-		return changed
+// changedSince are the mutants in lines that have changed, and those that a test in a changed file has killed.
+func (o options) changedSince(ctx context.Context, p place, build *mutation.Build, recorded *mutation.Recorded) ([]mutation.Mutant, error) {
+	changes, err := mutation.ChangesSince(ctx, p.root, o.since)
+	if err != nil {
+		return nil, err
 	}
-	tried := slices.DeleteFunc(slices.Clone(changed), func(m mutation.Mutant) bool {
-		_, killed := recorded.KilledBy[m.ID]
-		return killed || recorded.Survived[m.ID] || recorded.Equivalent[m.ID] != ""
-	})
-	fmt.Printf("==> NOT TRIED AGAIN: the code or the tests of %d mutants have changed, more than %d. Those that were "+
-		"never tried are, %d; the others are left to the night: go run -C proof ./mutants\n",
-		len(changed), o.most, len(tried))
-	return tried
+	changed, err := build.Changed(ctx, changes)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("%d mutants are in lines that have changed since %s\n", len(changed), changes.Base)
+	files := changes.TestFiles()
+	if len(files) == 0 {
+		return changed, nil
+	}
+	if len(recorded.KilledBy) == 0 {
+		fmt.Printf("==> LEFT TO THE NIGHT: what the tests in %d changed files kill; without the night's record (-results) it is not known\n", len(files))
+		return changed, nil
+	}
+	killed, err := recorded.KilledIn(p.root, files, build.Mutants)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("%d mutants were killed by tests in %d changed files\n", len(killed), len(files))
+	return append(changed, killed...), nil
 }

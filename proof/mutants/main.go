@@ -2,18 +2,21 @@
 // a test to fail.
 //
 //	go run -C proof ./mutants              the named guards, then every mutant that can be generated: an hour
-//	go run -C proof ./mutants -named       the named guards alone; -only M2,M9 some of them
+//	go run -C proof ./mutants -named       the named guards alone; -only M2,M9 some of them; with -changed those whose guard's
+//	                                       file, or whose test's, has changed
 //	go run -C proof ./mutants -catalogue   each constraint, trigger and unique index, each predicate of a query, but for
 //	                                       those that are listed as equivalent
-//	go run -C proof ./mutants -changed     what has changed, or whose test has, since it was tried; -most N: if that is more
-//	                                       than N, only what was never tried. With -catalogue: both
+//	go run -C proof ./mutants -changed     what is in lines that have changed since this branch left origin/main, or since
+//	                                       CI_BASE, or -since COMMIT; -within 5m leaves to the night what takes longer. With
+//	                                       -catalogue: both
 //	go run -C proof ./mutants -match NAME  one that is generated, or those whose names match a regular expression;
 //	                                       -list prints the names, -tests chooses the tests to try and to compile
 //
-// With -write the results are recorded in docs/guarantees.md and beside package
-// mutation. It exits 1 if a mutant survives that was not known to. The source is
-// not touched; PostgreSQL is the one of TEST_DATABASE_URL, or one of its own for
-// the time of the run.
+// What killed which mutant is written to out/mutants/results.txt. The next run tries the same tests first; -results names
+// another file to read, as of last night. No run needs one. With -write a run of all mutants writes its figures into
+// docs/guarantees.md. It exits 1 if a mutant survives every test that reaches it and is in neither list beside package
+// mutation. The source is not touched; PostgreSQL is the one of TEST_DATABASE_URL, or one of its own for the time of the
+// run.
 package main
 
 import (
@@ -29,6 +32,7 @@ import (
 	"time"
 
 	"example.com/payonce/proof/internal/inventory"
+	"example.com/payonce/proof/internal/mutation"
 	"example.com/payonce/testkit/devpg"
 )
 
@@ -42,29 +46,33 @@ type options struct {
 	named     bool
 	catalogue bool
 	changed   bool
-	most      int
+	since     string
+	within    time.Duration
+	results   string
 	list      bool
 	write     bool
 	atOnce    int
 	budget    time.Duration
 	match     string
 	tests     string
+	began     time.Time
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var o options
+	o := options{began: time.Now()}
 	flag.StringVar(&o.only, "only", "", "ids of named guards, with commas between them")
 	flag.BoolVar(&o.named, "named", false, "the named guards alone")
 	flag.BoolVar(&o.catalogue, "catalogue", false, "the mutants of the schema and of the queries")
-	flag.BoolVar(&o.changed, "changed", false, "generated mutants of what has changed since they were tried")
-	flag.IntVar(&o.most, "most", 0,
-		"with -changed: if more than so many have changed, try only those that were never tried; 0 is no limit")
+	flag.BoolVar(&o.changed, "changed", false, "generated mutants in lines that have changed, or with -named the guards in files that have")
+	flag.StringVar(&o.since, "since", "", "with -changed: since this commit (default: CI_BASE, where the branch left origin/main, or HEAD~1)")
+	flag.DurationVar(&o.within, "within", 0, "with -changed: leave to the night what takes longer; 0 is no limit")
+	flag.StringVar(&o.results, "results", "", "which test killed which mutant, as a run has written it (default "+mutation.ResultsFile+", if it is there)")
 	flag.StringVar(&o.match, "match", "", "the generated mutant of this name, or those whose names match this regular expression")
 	flag.StringVar(&o.tests, "tests", "", `try these tests alone: a regular expression over "internal/payments TestX"`)
 	flag.BoolVar(&o.list, "list", false, "print the names of the generated mutants and run nothing")
-	flag.BoolVar(&o.write, "write", false, "record the results")
+	flag.BoolVar(&o.write, "write", false, "write the figures of all mutants into "+mutation.Page)
 	flag.IntVar(&o.atOnce, "at-once", runtime.NumCPU(), "mutants run at once")
 	flag.DurationVar(&o.budget, "budget", 0, "of tests for one generated mutant; 0 is no limit")
 	flag.Parse()
@@ -84,15 +92,20 @@ func main() {
 
 // check reports what would not be done.
 func (o options) check(args []string) error {
-	generated := o.catalogue || o.changed || o.match != "" || o.list
+	generated := o.catalogue || o.match != "" || o.list
+	named := o.named || o.only != ""
 	switch {
 	case len(args) > 0:
 		return fmt.Errorf("what is %q? Names are given with -match and -only", args[0])
-	case generated && (o.named || o.only != ""):
-		return errors.New("-named and -only are about the named guards, -catalogue, -changed, -match and -list about those that are " +
+	case generated && named:
+		return errors.New("-named and -only are about the named guards, -catalogue, -match and -list about those that are " +
 			"generated: one or the other")
-	case o.tests != "" && !generated:
+	case o.tests != "" && !generated && (!o.changed || named):
 		return errors.New("-tests is for mutants that are generated: choose them with -match, -catalogue or -changed")
+	case o.since != "" && !o.changed, o.within != 0 && (!o.changed || named):
+		return errors.New("-since and -within are for -changed, -within for the generated mutants of it")
+	case o.write && (generated || o.changed || o.only != "" || o.tests != ""):
+		return errors.New("-write is for a run of all of them")
 	}
 	_, err := regexp.Compile(o.tests)
 	return err
@@ -111,11 +124,12 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, pg.Stop()) }()
 	p := place{root: root, postgres: pg.URL, env: []string{"TEST_DATABASE_URL=" + pg.URL, "PAYONCE_PG="}}
-	generated := o.catalogue || o.changed || o.match != "" || o.list
+	named := o.named || o.only != ""
+	generated := o.catalogue || o.changed && !named || o.match != "" || o.list
 	if !generated {
-		err = named(ctx, p, o)
+		err = tryNamed(ctx, p, o)
 	}
-	if generated || err == nil && !o.named && o.only == "" {
+	if generated || err == nil && !named {
 		err = machine(ctx, p, o)
 	}
 	return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,19 +10,28 @@ import (
 	"time"
 
 	"example.com/payonce/proof/internal/mutants"
+	"example.com/payonce/proof/internal/mutation"
 )
 
-// named tries the guards that have a name, each with the one test that must say
+// tryNamed tries the guards that have a name, each with the one test that must say
 // what is broken.
-func named(ctx context.Context, p place, o options) error {
+func tryNamed(ctx context.Context, p place, o options) error {
 	chosen, err := choose(o.only)
 	if err != nil {
 		return err
 	}
-	if o.write && len(chosen) < len(mutants.All) {
-		return errors.New("-write wants all of them")
+	if o.changed {
+		changes, err := mutation.ChangesSince(ctx, p.root, o.since)
+		if err != nil {
+			return err
+		}
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(m mutants.Mutant) bool { return !m.In(changes.Has) })
+		fmt.Printf("%d named mutants have a guard or a test in a file that has changed since %s\n", len(chosen), changes.Base)
+		if len(chosen) == 0 {
+			return nil
+		}
 	}
-	runner := mutants.Runner{Root: p.root, AtOnce: o.atOnce, Env: p.env, Progress: progress}
+	runner := mutants.Runner{Root: p.root, AtOnce: o.atOnce, Env: p.env, Progress: progress, Many: len(chosen) >= mutants.Many}
 	began := time.Now()
 	if err := runner.Sound(ctx, chosen); err != nil {
 		return err

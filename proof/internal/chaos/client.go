@@ -226,11 +226,23 @@ func (t *traffic) lost() {
 	}
 }
 
-// served counts a request, and one that failed while none may.
+// served counts a request, and one that failed or was put off while none may fail.
 func (t *traffic) served(what string, a answer, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.requested++; t.strict && (err != nil || a.status >= 500) {
-		t.failed = append(t.failed, fmt.Sprintf("%s: %d %s %v", what, a.status, a.object.Code, err))
+	t.requested++
+	said := fmt.Sprintf("%s: %d %s %v", what, a.status, a.object.Code, err)
+	switch {
+	case !t.strict:
+	case err == nil && a.putsOff():
+		t.putOff = append(t.putOff, said)
+	case err != nil || a.status >= 500:
+		t.failed = append(t.failed, said)
 	}
+}
+
+// putsOff reports a 503 that says when to come back. It promises that nothing was begun, and the check of rule I23 holds
+// the service to the promise.
+func (a answer) putsOff() bool {
+	return a.status == http.StatusServiceUnavailable && a.object.Code == "unavailable" && a.retryAfter && a.object.Retryable
 }

@@ -36,6 +36,7 @@ type traffic struct {
 	strict    bool
 	requested int
 	failed    []string
+	putOff    []string // requests that were answered with a 503 that says when to come back
 }
 
 // ack names a key of a tenant.

@@ -32,7 +32,27 @@ type Phase struct {
 	Name     string
 	Requests int
 	Failed   []string
-	MayFail  bool // processes were killed
+	PutOff   []string // got a 503 that says when to come back
+	MayFail  bool     // processes were killed
+}
+
+// putOffShare: one in so many requests may be put off. A busy machine keeps a request from its database for longer than the
+// request's time, and the service then begins nothing and says so. A version that stops requests, a migration that holds a
+// table or a process that leaves too early puts off every client for as long as it lasts, which is many more.
+const putOffShare = 100
+
+// violations are the requests that failed; with them those that were put off, if they are too many.
+func (p Phase) violations() (list []string) {
+	for _, f := range p.Failed {
+		list = append(list, p.Name+": failed: "+f)
+	}
+	if most := max(1, p.Requests/putOffShare); len(p.PutOff) > most {
+		list = append(list, fmt.Sprintf("%s: %d of %d requests were put off, more than %d", p.Name, len(p.PutOff), p.Requests, most))
+		for _, f := range p.PutOff {
+			list = append(list, p.Name+": put off: "+f)
+		}
+	}
+	return list
 }
 
 // Handed is how many keys of an operation one version left at a recovery point, and the other went on with.
@@ -55,7 +75,7 @@ const (
 
 // RunVersions has two versions of the service run side by side on one database, under traffic. Processes are replaced one
 // after the other, as an orchestrator does, forward, back and forward again, and the new version migrates while the former
-// serves: not one request may fail. Then processes of both are killed, and each must finish what the other began. At the
+// serves: not one request may fail, and one in a hundred may be put off by a 503 that says when to come back. Then processes of both are killed, and each must finish what the other began. At the
 // end every response is asked for again, from both: the same bytes, whichever version gave it. The other checks are those of Run.
 //
 // An error means that it could not be carried out; what it found is in the report.
@@ -157,7 +177,7 @@ func (r *versions) roll(ctx context.Context) error {
 			rest(ctx, 100*time.Millisecond)
 		}
 		p := Phase{Name: phase.name, MayFail: phase.mayFail}
-		p.Requests, p.Failed = r.traffic.counted()
+		p.Requests, p.Failed, p.PutOff = r.traffic.counted()
 		r.report.Phases = append(r.report.Phases, p)
 	}
 	return nil
@@ -259,13 +279,13 @@ func (t *traffic) requestsSoFar() int {
 	return t.requested
 }
 
-// counted is how many requests there were since it was last asked, and which failed.
-func (t *traffic) counted() (requests int, failed []string) {
+// counted is how many requests there were since it was last asked, which failed, and which were put off.
+func (t *traffic) counted() (requests int, failed, putOff []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	requests, failed = t.requested, t.failed
-	t.requested, t.failed = 0, nil
-	return requests, failed
+	requests, failed, putOff = t.requested, t.failed, t.putOff
+	t.requested, t.failed, t.putOff = 0, nil, nil
+	return requests, failed, putOff
 }
 
 // oneOfEachVersion is some node for each program that runs.
@@ -302,9 +322,7 @@ func (r *versions) sum(ctx context.Context, checked []Check) error {
 		if p.Requests < requestsAtLeast {
 			s.TooLittle = append(s.TooLittle, fmt.Sprintf("%s: %d requests, not %d", p.Name, p.Requests, requestsAtLeast))
 		}
-		for _, f := range p.Failed {
-			s.Violations = append(s.Violations, p.Name+": failed: "+f)
-		}
+		s.Violations = append(s.Violations, p.violations()...)
 	}
 	s.Checks = checked
 	for _, c := range checked {
@@ -401,7 +419,7 @@ func (w *world) points(ctx context.Context) (list []Point, err error) {
 func (r VersionsReport) Print(w io.Writer) {
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	for _, phase := range r.Phases {
-		failed := fmt.Sprintf("%d failed", len(phase.Failed))
+		failed := fmt.Sprintf("%d failed, %d put off", len(phase.Failed), len(phase.PutOff))
 		if phase.MayFail {
 			failed = "some may have failed"
 		}

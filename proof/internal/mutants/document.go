@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -24,6 +25,11 @@ func (m Mutant) row() string {
 
 // file is the source of the test.
 func (t Test) file() string { return path.Join(t.Package, t.Source) }
+
+// In reports whether one of the mutant's files, or the file of its test, is one of some.
+func (m Mutant) In(has func(file string) bool) bool {
+	return has(m.Test.file()) || slices.ContainsFunc(m.Edits, func(e Edit) bool { return has(e.File) })
+}
 
 // Write puts the results of a run of all mutants into a page.
 func Write(page string, results []Result) (string, error) {

@@ -18,22 +18,30 @@ import (
 // file.
 type cache struct {
 	mu   sync.Mutex
+	off  bool
 	root string
 	dir  string
 	all  map[string]map[string]Measured // by package, then by name
 }
 
-func openCache(root string) (*cache, error) {
+// openCache opens the cache of a build. With some of the mutants in it, tests reach less: nothing is kept.
+func openCache(b *Build) (*cache, error) {
+	if b.some {
+		return &cache{off: true}, nil
+	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return nil, err
 	}
-	c := &cache{root: root, dir: filepath.Join(dir, "payonce-mutants"), all: map[string]map[string]Measured{}}
+	c := &cache{root: b.Root, dir: filepath.Join(dir, "payonce-mutants"), all: map[string]map[string]Measured{}}
 	return c, os.MkdirAll(c.dir, 0o750)
 }
 
 // find returns what is known of a test.
 func (c *cache) find(t Test) (Measured, bool) {
+	if c.off {
+		return Measured{}, false
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all[t.Package] == nil {
@@ -52,6 +60,9 @@ func (c *cache) find(t Test) (Measured, bool) {
 }
 
 func (c *cache) add(m Measured) error {
+	if c.off {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all[m.Package][m.Name] = m

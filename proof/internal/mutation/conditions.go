@@ -279,8 +279,8 @@ func isSimple(e ast.Expr) bool {
 func (c *conditions) add(e ast.Expr, change string) int {
 	n := c.next()
 	c.mutants = append(c.mutants, Mutant{
-		ID: c.name[len("internal/"):] + " " + c.function + ": " + change, Kind: Go, Unit: c.unit, File: c.name,
-		Line: c.files.Position(e.Pos()).Line, number: n, reach: []int{n},
+		ID: c.name[len("internal/"):] + " " + c.function + ": " + change, Kind: Go, Unit: c.unit, File: c.name, source: c.name,
+		Line: c.files.Position(e.Pos()).Line, to: c.files.Position(e.End()).Line, number: n, reach: []int{n},
 	})
 	return n
 }

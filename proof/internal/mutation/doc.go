@@ -14,8 +14,12 @@
 // one of them. Each test first runs without a mutant and records which mutants it
 // reaches, that is, where a switch would change a value; a mutant is then tried on
 // the tests that reach it, the cheap and specific ones first. A mutant is killed
-// when a test fails with it, and fails again alone. Which one is recorded, and the
-// next run tries that one first: then its failing once is enough. One that survives
+// when a test fails with it, and fails again alone. The tests of the service come before those of proof/night, which
+// enumerate what the former have a case of. Which test kills which mutant is written to out/mutants, and the
+// next run tries that one first: then its failing once is enough. No run needs a record. One that survives
 // wants a test, or a sentence in equivalent.txt that says why no test can tell it
-// apart.
+// apart; survivors.txt has those that a test could kill and none does.
+//
+// For a change the mutants in the changed lines are tried, as git names them (changes.go), on the tests of one package after
+// the other until the time is over (within.go). What is left by then is the night's, which tries every mutant on every test.
 package mutation

@@ -24,8 +24,10 @@ type Mutant struct {
 	// Unit is what figures are given by: a Go package, a file of queries, a table.
 	Unit string
 	File string // path from the root of the repository
-	Line int    // 0 if not known
+	Line int    // the first of what is changed; 0 if not known
 
+	to     int    // the last line of what is changed
+	source string // the Go file that is instrumented, from the root; empty for names of the schema and views
 	number int    // of the switch in the instrumented build
 	reach  []int  // numbers by which tests record that they reach it
 	query  string // name of the query; empty for a view

@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -23,6 +24,8 @@ type Build struct {
 	Mutants []Mutant
 	dir     string
 	overlay string
+	replace map[string]string // the instrumented files
+	some    bool              // not all of them are laid over the source
 }
 
 // Generate makes the mutants of the source below root. server is the DSN of a
@@ -62,14 +65,43 @@ func (b *Build) generate(ctx context.Context, db *pgx.Conn) error {
 	}
 	maps.Copy(replace, more)
 	b.Mutants = slices.Concat(names, queries, views, conditions)
-	if err := b.addSwitch(replace); err != nil {
+	if err := errors.Join(b.addSwitch(replace), b.addHook(replace)); err != nil {
 		return err
+	}
+	b.replace = replace
+	return b.writeOverlay(replace)
+}
+
+// dbtestServer is the file that makes the tests' databases.
+const dbtestServer = "testkit/dbtest/server.go"
+
+// Only leaves the files without one of these mutants as they are, so that what go has compiled of them is used.
+func (b *Build) Only(some []Mutant) error {
+	b.some = true
+	sources := map[string]bool{}
+	names, views := false, false
+	for _, m := range some {
+		sources[m.source] = true
+		names = names || m.Kind == Catalogue
+		views = views || m.Kind == SQL && m.query == ""
+	}
+	replace := map[string]string{}
+	for file, with := range b.replace {
+		relative, err := filepath.Rel(b.Root, file)
+		if err != nil {
+			return err
+		}
+		relative = filepath.ToSlash(relative)
+		// A test reaches a view where it reaches a query of it.
+		if sources[relative] || strings.HasPrefix(relative, "internal/mutantswitch/") || views && strings.HasPrefix(relative, "db/") ||
+			(names || views) && relative == dbtestServer {
+			replace[file] = with
+		}
 	}
 	return b.writeOverlay(replace)
 }
 
-// addSwitch lays package mutantswitch into the service, and a hook for the DDL of
-// a mutant into what makes the tests' databases.
+// addSwitch lays package mutantswitch into the service.
 func (b *Build) addSwitch(replace map[string]string) error {
 	files, err := switchSource.ReadDir("mutantswitch")
 	if err != nil {
@@ -86,7 +118,12 @@ func (b *Build) addSwitch(replace map[string]string) error {
 		}
 		replace[filepath.Join(b.Root, "internal", "mutantswitch", f.Name())] = to
 	}
-	server := filepath.Join(b.Root, "testkit", "dbtest", "server.go")
+	return nil
+}
+
+// addHook lays a hook for the DDL of a mutant into what makes the tests' databases.
+func (b *Build) addHook(replace map[string]string) error {
+	server := filepath.Join(b.Root, filepath.FromSlash(dbtestServer))
 	text, err := os.ReadFile(server)
 	if err != nil {
 		return err

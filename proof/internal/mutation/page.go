@@ -15,22 +15,8 @@ const (
 
 var errNoPlace = errors.New("the page has no place for the generated mutants")
 
-// tally counts what is recorded of the mutants of a unit.
-type tally struct{ all, killed, equivalent, survived int }
-
-func (t *tally) add(r *Recorded, id string) {
-	t.all++
-	switch {
-	case r.Equivalent[id] != "":
-		t.equivalent++
-	case r.Survived[id]:
-		t.survived++
-	default:
-		if _, ok := r.KilledBy[id]; ok {
-			t.killed++
-		}
-	}
-}
+// tally counts the mutants of a unit.
+type tally struct{ all, killed, equivalent int }
 
 func (t tally) row(name string) string {
 	return fmt.Sprintf("| %s | %d | %d | %d | %d | %.1f %% |\n", name, t.all, t.killed, t.equivalent,
@@ -40,25 +26,42 @@ func (t tally) row(name string) string {
 // share is the part of the mutants that is killed or equivalent.
 func (t tally) share() float64 { return float64(t.killed+t.equivalent) / float64(max(1, t.all)) }
 
-// tallies counts what is recorded: by kind, and of the Go by package.
-func (r *Recorded) tallies(all []Mutant) (kinds map[Kind]*tally, packages map[string]*tally) {
+// tallies counts mutants by kind, and of the Go by package.
+func tallies(all []Mutant, l Lists, killed func(id string) bool) (kinds map[Kind]*tally, packages map[string]*tally) {
 	kinds, packages = map[Kind]*tally{Catalogue: {}, SQL: {}, Go: {}}, map[string]*tally{}
 	for _, m := range all {
-		kinds[m.Kind].add(r, m.ID)
+		of := []*tally{kinds[m.Kind]}
 		if m.Kind == Go {
 			if packages[m.Unit] == nil {
 				packages[m.Unit] = &tally{}
 			}
-			packages[m.Unit].add(r, m.ID)
+			of = append(of, packages[m.Unit])
+		}
+		for _, t := range of {
+			t.all++
+			switch {
+			case l.Equivalent[m.ID] != "":
+				t.equivalent++
+			case killed(m.ID):
+				t.killed++
+			}
 		}
 	}
 	return kinds, packages
 }
 
-// Table is the figures as the page shows them: the catalogue and the queries as
+// TooFew are the packages of which the night has killed too few conditions.
+func (r *Recorded) TooFew(all []Mutant, l Lists) []string {
+	_, packages := tallies(all, l, r.killed)
+	return tooFew(packages)
+}
+
+func (r *Recorded) killed(id string) bool { _, ok := r.KilledBy[id]; return ok }
+
+// Table is the figures of the last night as the page shows them: the catalogue and the queries as
 // a whole, the Go by its packages.
-func (r *Recorded) Table(all []Mutant) string {
-	kinds, packages := r.tallies(all)
+func (r *Recorded) Table(all []Mutant, l Lists) string {
+	kinds, packages := tallies(all, l, r.killed)
 	var b strings.Builder
 	b.WriteString("| of | mutants | killed | equivalent | survived | killed or equivalent |\n")
 	b.WriteString("| --- | --: | --: | --: | --: | --: |\n")
@@ -77,12 +80,7 @@ func (r *Recorded) Table(all []Mutant) string {
 			}
 		}
 	}
-	if took := r.Took["catalogue"]; took > 0 {
-		fmt.Fprintf(&b, "\nOn two cores those of the schema and the queries took %s.\n", took)
-	}
-	if took := r.Took["all"]; took > 0 {
-		fmt.Fprintf(&b, "All of them took %s.\n", took)
-	}
+	fmt.Fprintf(&b, "\nThe figures are those of the run of %s at commit %s, which took %s.\n", r.Last.Day, r.Last.Commit, r.Last.Took)
 	return b.String()
 }
 

@@ -16,6 +16,7 @@ import (
 type statement struct {
 	name, text string
 	file       string // of queries, from the root
+	source     string // the Go file that sqlc has made of it, from the root
 	first      int    // number that says that the query is reached
 }
 
@@ -86,7 +87,7 @@ func instrumentQueries(name string, source []byte, next func() int) ([]statement
 			return nil, nil, err
 		}
 		s := statement{name: spec.Names[0].Name, text: sql, first: next(),
-			file: "db/queries/" + strings.TrimSuffix(filepath.Base(name), ".go")}
+			file: "db/queries/" + strings.TrimSuffix(filepath.Base(name), ".go"), source: "db/" + filepath.Base(name)}
 		all = append(all, s)
 		c.edits = append(c.edits, edit{at: c.offset(d.Pos()), text: "var", instead: len("const")},
 			edit{at: c.offset(text.Pos()), text: fmt.Sprintf("mutantswitch.SQL(%q, ", s.name)},
@@ -118,7 +119,7 @@ func (s statement) mutants(next func() int) ([]Mutant, error) {
 	for i, ch := range changes {
 		all[i] = Mutant{
 			ID: s.name + ": " + ch.what, Kind: SQL, Unit: filepath.Base(s.file), File: s.file, number: next(), reach: []int{s.first},
-			query: s.name, text: header + "\n" + ch.text + "\n",
+			query: s.name, text: header + "\n" + ch.text + "\n", source: s.source,
 		}
 	}
 	return all, nil

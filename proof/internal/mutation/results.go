@@ -1,7 +1,6 @@
 package mutation
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,18 +12,22 @@ import (
 )
 
 const (
-	// ResultsFile is what the last run has recorded: each test with the mutants that it
-	// killed, and the survivors.
-	ResultsFile = "proof/internal/mutation/results.txt"
+	// ResultsFile is what the runs on this machine have found: each test with the mutants that it killed, and those that no
+	// test killed. The next run tries the same tests first, which is faster, and needs none of it.
+	ResultsFile = "out/mutants/results.txt"
 	// EquivalentFile lists mutants that no test can tell from the source, with the
 	// reason.
 	EquivalentFile = "proof/internal/mutation/equivalent.txt"
+	// SurvivorsFile lists mutants that a test could kill and none does, with what is not tested.
+	SurvivorsFile = "proof/internal/mutation/survivors.txt"
 
-	survivors   = "no test"
+	// shareLeast is the part of a package's mutants that must be killed or equivalent.
+	shareLeast = 0.95
+
+	notKilled   = "no test"
 	hangsSuffix = " hangs"
-	tookLine    = "# run %s took %s"
-	fileLine    = "# tried with %s %s"
-	preamble    = "# Which test kills which mutant, and which no test kills: `go run -C proof ./mutants -write`.\n"
+	runLine     = "# all of them: %s, commit %s, in %s"
+	preamble    = "# Which test kills which mutant, and which no test kills. Written by `go run -C proof ./mutants`.\n"
 )
 
 // Kill is the test that kills a mutant, and how.
@@ -33,46 +36,140 @@ type Kill struct {
 	Hangs bool // it does not end with the mutant, rather than fail
 }
 
-// Recorded is what is known of the mutants by their IDs.
-type Recorded struct {
-	KilledBy   map[string]Kill
-	Survived   map[string]bool
-	Equivalent map[string]string        // the reason
-	Took       map[string]time.Duration // of the last recorded run: all, catalogue
-	Files      map[string]string        // with which the mutants were tried: their hashes
+// Lists are what people have written about mutants, by their IDs.
+type Lists struct {
+	Equivalent map[string]string // the reason
+	Survivors  map[string]string // what is not tested
 }
 
-// ReadRecorded reads both lists.
-func ReadRecorded(root string) (*Recorded, error) {
-	r := &Recorded{KilledBy: map[string]Kill{}, Survived: map[string]bool{}, Equivalent: map[string]string{},
-		Took: map[string]time.Duration{}, Files: map[string]string{}}
-	results, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(ResultsFile)))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+// ReadLists reads both lists.
+func ReadLists(root string) (l Lists, err error) {
+	if l.Equivalent, err = readEquivalent(root); err != nil {
+		return l, err
 	}
-	if err := r.parse(string(results)); err != nil {
-		return nil, err
-	}
-	reasons, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(EquivalentFile)))
+	l.Survivors, err = readSurvivors(root)
+	return l, err
+}
+
+// readEquivalent reads lines of a mutant, a tab and a sentence.
+func readEquivalent(root string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(EquivalentFile)))
 	if err != nil {
 		return nil, err
 	}
-	lines := bufio.NewScanner(strings.NewReader(string(reasons)))
-	for lines.Scan() {
-		line := lines.Text()
+	reasons := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
 		id, reason, ok := strings.Cut(line, "\t")
-		if !ok || len(strings.Fields(reason)) < 4 {
+		if !ok || !isSentence(reason) {
 			return nil, fmt.Errorf("%s: want the mutant, a tab and a sentence: %q", EquivalentFile, line)
 		}
-		if r.Equivalent[id] != "" {
+		if reasons[id] != "" {
 			return nil, fmt.Errorf("%s: %q stands there twice", EquivalentFile, id)
 		}
-		r.Equivalent[id] = reason
+		reasons[id] = reason
 	}
-	return r, lines.Err()
+	return reasons, nil
+}
+
+// readSurvivors reads sentences, each with the mutants below it that it is about, after a tab.
+func readSurvivors(root string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(SurvivorsFile)))
+	if err != nil {
+		return nil, err
+	}
+	reasons := map[string]string{}
+	sentence := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		id, indented := strings.CutPrefix(line, "\t")
+		switch {
+		case !indented && !isSentence(line):
+			return nil, fmt.Errorf("%s: want a sentence that says what is not tested: %q", SurvivorsFile, line)
+		case !indented:
+			sentence = line
+		case sentence == "":
+			return nil, fmt.Errorf("%s: %q has no sentence above it", SurvivorsFile, id)
+		case reasons[id] != "":
+			return nil, fmt.Errorf("%s: %q stands there twice", SurvivorsFile, id)
+		default:
+			reasons[id] = sentence
+		}
+	}
+	return reasons, nil
+}
+
+func isSentence(text string) bool { return len(strings.Fields(text)) >= 4 }
+
+// Wrong says what is wrong with the lists, given the mutants that exist: an entry for none, or two for one; a name of the
+// schema or a predicate of a query that no test kills; a package of which too few are killed even if all others are.
+func (l Lists) Wrong(all []Mutant) (wrong []string) {
+	kind := map[string]Kind{}
+	for _, m := range all {
+		kind[m.ID] = m.Kind
+	}
+	for id := range l.Equivalent {
+		if kind[id] == "" {
+			wrong = append(wrong, fmt.Sprintf("%s is listed in %s and does not exist", id, EquivalentFile))
+		}
+		if l.Survivors[id] != "" {
+			wrong = append(wrong, fmt.Sprintf("%s is listed in both files", id))
+		}
+	}
+	for id := range l.Survivors {
+		switch kind[id] {
+		case "":
+			wrong = append(wrong, fmt.Sprintf("%s is listed in %s and does not exist", id, SurvivorsFile))
+		case Catalogue, SQL:
+			wrong = append(wrong, fmt.Sprintf("%s is listed in %s: each name of the schema and each predicate needs a test", id, SurvivorsFile))
+		}
+	}
+	slices.Sort(wrong)
+	_, packages := tallies(all, l, func(id string) bool { return l.Survivors[id] == "" })
+	return append(wrong, tooFew(packages)...)
+}
+
+func tooFew(packages map[string]*tally) (wrong []string) {
+	for _, pkg := range slices.Sorted(maps.Keys(packages)) {
+		if t := packages[pkg]; t.share() < shareLeast {
+			wrong = append(wrong, fmt.Sprintf("of the conditions of %s %.1f %% are killed or equivalent, less than %.0f %%", pkg,
+				100*t.share(), 100*shareLeast))
+		}
+	}
+	return wrong
+}
+
+// Recorded is what runs have found about the mutants, by their IDs.
+type Recorded struct {
+	KilledBy map[string]Kill
+	Survived map[string]bool
+	Last     Night // the last run of all mutants
+}
+
+// Night is a run of all mutants.
+type Night struct {
+	Day    string // 2006-01-02
+	Commit string
+	Took   time.Duration
+}
+
+// ReadRecorded reads what runs have found. A file that is not there says nothing.
+func ReadRecorded(file string) (*Recorded, error) {
+	r := &Recorded{KilledBy: map[string]Kill{}, Survived: map[string]bool{}}
+	results, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if err := r.parse(string(results)); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return r, nil
 }
 
 func (r *Recorded) parse(results string) error {
@@ -80,22 +177,16 @@ func (r *Recorded) parse(results string) error {
 	survived := false
 	for line := range strings.Lines(results) {
 		line = strings.TrimSuffix(line, "\n")
-		var run, took string
-		if n, _ := fmt.Sscanf(line, tookLine, &run, &took); n == 2 {
-			r.Took[run], _ = time.ParseDuration(took)
-		}
-		var hash, file string
-		if n, _ := fmt.Sscanf(line, fileLine, &hash, &file); n == 2 {
-			r.Files[file] = hash
-		}
 		switch id, indented := strings.CutPrefix(line, "\t"); {
-		case line == "" || strings.HasPrefix(line, "#"):
+		case line == "":
+		case strings.HasPrefix(line, "#"):
+			r.Last.parse(line)
 		case !indented:
-			survived = line == survivors
+			survived = line == notKilled
 			test, hangs := strings.CutSuffix(line, hangsSuffix)
 			pkg, name, ok := strings.Cut(test, " ")
 			if !ok {
-				return fmt.Errorf("%s: no test: %q", ResultsFile, line)
+				return fmt.Errorf("no test: %q", line)
 			}
 			by = Kill{Test{pkg, name}, hangs}
 		case survived:
@@ -107,16 +198,34 @@ func (r *Recorded) parse(results string) error {
 	return nil
 }
 
-// Add takes the results of a run. all are the mutants that exist: what is
+// parse reads the line of the last run of all mutants, and ignores others.
+func (n *Night) parse(line string) {
+	text, ok := strings.CutPrefix(line, "# all of them: ")
+	if !ok {
+		return
+	}
+	day, rest, _ := strings.Cut(text, ", commit ")
+	at := strings.LastIndex(rest, ", in ")
+	if at < 0 {
+		return
+	}
+	took, err := time.ParseDuration(rest[at+len(", in "):])
+	if err == nil {
+		*n = Night{day, rest[:at], took}
+	}
+}
+
+// Add takes the results of a run; one without a verdict is ignored. all are the mutants that exist: what is
 // recorded of others is dropped.
 func (r *Recorded) Add(results []Result, all []Mutant) {
 	for _, res := range results {
-		delete(r.KilledBy, res.ID)
-		delete(r.Survived, res.ID)
-		if res.Verdict == Killed {
+		switch res.Verdict {
+		case Killed:
 			r.KilledBy[res.ID] = Kill{res.By, res.Hung}
-		} else if r.Equivalent[res.ID] == "" {
+			delete(r.Survived, res.ID)
+		case Survived, Unknown:
 			r.Survived[res.ID] = true
+			delete(r.KilledBy, res.ID)
 		}
 	}
 	exists := map[string]bool{}
@@ -128,18 +237,18 @@ func (r *Recorded) Add(results []Result, all []Mutant) {
 }
 
 // Write writes the results.
-func (r *Recorded) Write(root string) error {
-	return os.WriteFile(filepath.Join(root, filepath.FromSlash(ResultsFile)), []byte(r.text()), 0o644)
+func (r *Recorded) Write(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(r.text()), 0o644)
 }
 
 func (r *Recorded) text() string {
 	var b strings.Builder
 	b.WriteString(preamble)
-	for _, run := range slices.Sorted(maps.Keys(r.Took)) {
-		fmt.Fprintf(&b, tookLine+"\n", run, r.Took[run])
-	}
-	for _, file := range slices.Sorted(maps.Keys(r.Files)) {
-		fmt.Fprintf(&b, fileLine+"\n", r.Files[file], file)
+	if r.Last.Day != "" {
+		fmt.Fprintf(&b, runLine+"\n", r.Last.Day, r.Last.Commit, r.Last.Took)
 	}
 	by := map[string][]string{}
 	for id, kill := range r.KilledBy {
@@ -157,33 +266,41 @@ func (r *Recorded) text() string {
 		group(title, by[title])
 	}
 	if len(r.Survived) > 0 {
-		group(survivors, slices.Collect(maps.Keys(r.Survived)))
+		group(notKilled, slices.Collect(maps.Keys(r.Survived)))
 	}
 	return b.String()
 }
 
-// Stale says what is wrong with the lists, given the mutants that exist and
-// whether a test does: a mutant of which nothing is recorded, a reason for one
-// that does not exist or that a test kills.
-func (r *Recorded) Stale(all []Mutant, testExists func(Test) bool) (wrong []string) {
-	exists := map[string]bool{}
-	for _, m := range all {
-		exists[m.ID] = true
-		by, killed := r.KilledBy[m.ID]
+// Judged is what a run says about its mutants.
+type Judged struct {
+	Killed, Equivalent, Known int
+	Left                      []Result // were not tried on every test, for lack of time
+	New                       []Result // no test kills them, and no list has them
+	Misplaced                 []Result // are listed as equivalent, and a test kills them
+	Better                    []Result // are listed as survivors, and a test kills them
+}
+
+// Judge sorts the results of a run.
+func (l Lists) Judge(results []Result) (j Judged) {
+	for _, r := range results {
+		equivalent, known := l.Equivalent[r.ID] != "", l.Survivors[r.ID] != ""
 		switch {
-		case killed && r.Equivalent[m.ID] != "":
-			wrong = append(wrong, fmt.Sprintf("%s is listed as equivalent, but %s kills it", m.ID, by))
-		case killed && !testExists(by.Test):
-			wrong = append(wrong, fmt.Sprintf("%s was killed by %s, which does not exist", m.ID, by))
-		case !killed && r.Equivalent[m.ID] == "" && !r.Survived[m.ID]:
-			wrong = append(wrong, fmt.Sprintf("%s was never tried", m.ID))
+		case r.Verdict == Killed && equivalent:
+			j.Misplaced = append(j.Misplaced, r)
+		case r.Verdict == Killed:
+			j.Killed++
+			if known {
+				j.Better = append(j.Better, r)
+			}
+		case equivalent:
+			j.Equivalent++
+		case known:
+			j.Known++
+		case r.Verdict == Left || r.Verdict == "":
+			j.Left = append(j.Left, r)
+		default:
+			j.New = append(j.New, r)
 		}
 	}
-	for id := range r.Equivalent {
-		if !exists[id] {
-			wrong = append(wrong, fmt.Sprintf("%s is listed as equivalent and does not exist", id))
-		}
-	}
-	slices.Sort(wrong)
-	return wrong
+	return j
 }

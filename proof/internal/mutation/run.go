@@ -32,6 +32,7 @@ const (
 	Killed   Verdict = "killed"
 	Survived Verdict = "survived"  // every test that reaches it is green
 	Unknown  Verdict = "undecided" // not every test that reaches it could run within the budget
+	Left     Verdict = "left"      // nor within the time for all mutants
 )
 
 // Result is the outcome of one mutant.
@@ -52,65 +53,77 @@ type Runner struct {
 	Hints    map[string]Kill // the test that killed a mutant before, by its ID
 	Progress func(format string, args ...any)
 
-	measured []Measured
-	score    []float64 // of measured: the expected cost of a kill
-	flaky    sync.Map  // tests that failed with a mutant and then did not
+	flaky sync.Map // tests that failed with a mutant and then did not
 }
 
-// NewRunner builds the tests whose names, "internal/payments TestX", match. The
+// NewRunner finds the tests whose names, "internal/payments TestX", match. The
 // others are not tried.
-func NewRunner(ctx context.Context, b *Build, env []string, only *regexp.Regexp) (*Runner, error) {
-	s, err := compile(ctx, b, env, only)
+func NewRunner(b *Build, env []string, only *regexp.Regexp) (*Runner, error) {
+	s, err := newSuite(b, env, only)
 	if err != nil {
 		return nil, err
 	}
 	return &Runner{suite: s, AtOnce: 1, Progress: func(string, ...any) {}}, nil
 }
 
-// Measure runs every test once without a mutant, to know how long it takes and
-// which mutants it reaches. A test that is red without a mutant is an error: it
-// shows nothing.
-func (r *Runner) Measure(ctx context.Context) error {
-	if r.measured != nil {
-		return nil
-	}
-	cache, err := openCache(r.build.Root)
+// Measure runs some tests once without a mutant, to know how long each takes and which mutants it reaches; so many of a
+// package in one process. A test that is red without a mutant is an error: it shows nothing.
+func (r *Runner) Measure(ctx context.Context, tests []Test, together int) ([]Measured, error) {
+	cache, err := openCache(r.build)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	measured := make([]Measured, len(r.tests))
-	wrong := make([]error, len(r.tests))
-	r.each(len(r.tests), func(i int) {
-		t := r.tests[i]
+	type turn struct {
+		pkg   string
+		names []string
+	}
+	var all []Measured
+	var turns []turn
+	for _, t := range tests {
 		if m, ok := cache.find(t); ok {
-			measured[i] = m
+			all = append(all, m)
+			continue
+		}
+		if last := len(turns) - 1; last >= 0 && turns[last].pkg == t.Package && len(turns[last].names) < together {
+			turns[last].names = append(turns[last].names, t.Name)
+			continue
+		}
+		turns = append(turns, turn{t.Package, []string{t.Name}})
+	}
+	wrong := make([]error, len(turns))
+	found := make([][]Measured, len(turns))
+	each(len(turns), r.AtOnce, func(i int) {
+		t, began := turns[i], time.Now()
+		if ctx.Err() != nil {
 			return
 		}
-		if measured[i], wrong[i] = r.measure(ctx, t); wrong[i] != nil {
-			measured[i], wrong[i] = r.measure(ctx, t) // under load a test may need its second try
-		}
-		r.Progress("%-9s %6.1f s  %s reaches %d", "measured", measured[i].Took.Seconds(), t, len(measured[i].Reached))
-		if wrong[i] == nil {
-			wrong[i] = cache.add(measured[i])
+		found[i], wrong[i] = r.measure(ctx, t.pkg, t.names)
+		r.Progress("%-9s %6.1f s  %d tests of %s, the first is %s", "measured", time.Since(began).Seconds(), len(t.names), t.pkg, t.names[0])
+		for _, m := range found[i] {
+			if wrong[i] == nil {
+				wrong[i] = cache.add(m)
+			}
 		}
 	})
-	if err := errors.Join(wrong...); err != nil {
-		return err
+	if err := errors.Join(ctx.Err(), errors.Join(wrong...)); err != nil {
+		return nil, err
 	}
-	r.measured = measured
-	for _, m := range measured {
-		// A test that reaches little is about what it reaches.
-		r.score = append(r.score, m.Took.Seconds()*math.Sqrt(float64(len(m.Reached)+1)))
-	}
-	return nil
+	return append(all, slices.Concat(found...)...), nil
 }
 
-// Run tries the mutants, a few at once. Their results are in their order.
+// score is the expected cost of a kill. A test that reaches little is about what it reaches.
+func (m Measured) score() float64 { return m.Took.Seconds() * math.Sqrt(float64(len(m.Reached)+1)) }
+
+// Run tries the mutants on all tests, a few at once. Their results are in their order; one without a verdict was not tried
+// to the end.
 func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 	results := make([]Result, len(all))
+	if err := r.compile(ctx, r.packages...); err != nil {
+		return results, err
+	}
 	var open []int
 	var lock sync.Mutex
-	r.each(len(all), func(i int) {
+	each(len(all), r.AtOnce, func(i int) {
 		m := all[i]
 		if m.Kind == Catalogue {
 			results[i] = r.tryName(ctx, m)
@@ -129,15 +142,16 @@ func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 	if err := ctx.Err(); err != nil || len(open) == 0 {
 		return results, err
 	}
-	if err := r.Measure(ctx); err != nil {
-		return nil, err
+	measured, err := r.Measure(ctx, r.tests, togetherMax)
+	if err != nil {
+		return results, err
 	}
 	slices.Sort(open)
-	r.each(len(open), func(n int) {
+	each(len(open), r.AtOnce, func(n int) {
 		i := open[n]
-		results[i] = r.try(ctx, all[i])
-		if ctx.Err() == nil {
-			r.report(results[i])
+		if res := r.try(ctx, all[i], r.candidates(all[i], measured)); ctx.Err() == nil {
+			results[i] = res
+			r.report(res)
 		}
 	})
 	return results, ctx.Err()
@@ -147,7 +161,7 @@ func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 // runs out of time shows something only if it did before.
 func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool) {
 	by, ok := r.Hints[m.ID]
-	if !ok || !slices.Contains(r.tests, by.Test) {
+	if !ok || !slices.Contains(r.of(by.Package), by.Test) {
 		return res, false
 	}
 	limit := hintMax
@@ -156,9 +170,8 @@ func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool
 	}
 	names := []string{by.Name}
 	if query, _, ok := strings.Cut(m.ID, ": "); ok && by.Package == catalogueTest.Package && m.Kind == SQL {
-		names = []string{by.Name + "$/^" + query, by.Name}
+		names = []string{by.Name + "$/^" + query, by.Name} // the cases of the query, then those that are named otherwise
 	}
-	names = append(names, by.Name) // once more: without a hint all tests are measured, which takes long
 	began := time.Now()
 	for _, name := range names {
 		out := r.run(ctx, by.Package, []string{name}, r.switchOn(m), limit)
@@ -177,10 +190,10 @@ func (r *Runner) report(res Result) {
 	r.Progress("%-9s %6.1f s  %s%s", res.Verdict, res.Took.Seconds(), res.ID, by)
 }
 
-func (r *Runner) each(n int, do func(i int)) {
+func each(n, atOnce int, do func(i int)) {
 	next := make(chan int)
 	var workers sync.WaitGroup
-	for range max(1, r.AtOnce) {
+	for range max(1, atOnce) {
 		workers.Go(func() {
 			for i := range next {
 				do(i)
@@ -194,14 +207,13 @@ func (r *Runner) each(n int, do func(i int)) {
 	workers.Wait()
 }
 
-// try runs the tests that reach a mutant, those that are likely to fail soon
-// first, until one fails, and fails again by itself.
-func (r *Runner) try(ctx context.Context, m Mutant) Result {
+// try runs tests that reach a mutant in their order, until one fails, and fails again by itself.
+func (r *Runner) try(ctx context.Context, m Mutant, candidates []Measured) Result {
 	began := time.Now()
 	res := Result{Mutant: m, Verdict: Survived}
 	var spent time.Duration
 	batch := batchFirst
-	for candidates := r.candidates(m); len(candidates) > 0 && ctx.Err() == nil; batch = min(2*batch, batchMax) {
+	for ; len(candidates) > 0 && ctx.Err() == nil; batch = min(2*batch, batchMax) {
 		if r.Budget > 0 && spent > r.Budget {
 			res.Verdict = Unknown
 			break
@@ -232,18 +244,19 @@ func (r *Runner) tryName(ctx context.Context, m Mutant) Result {
 	return res
 }
 
-func (r *Runner) candidates(m Mutant) []Measured {
-	var at []int
-	for i, t := range r.measured {
+// candidates are the tests that reach a mutant: those of the service before those of proof, and of each those first that
+// are likely to fail soon.
+func (r *Runner) candidates(m Mutant, among []Measured) (found []Measured) {
+	for _, t := range among {
 		if slices.ContainsFunc(m.reach, func(n int) bool { _, reaches := slices.BinarySearch(t.Reached, n); return reaches }) {
-			at = append(at, i)
+			found = append(found, t)
 		}
 	}
-	slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(r.score[a], r.score[b]) })
-	found := make([]Measured, len(at))
-	for i, a := range at {
-		found[i] = r.measured[a]
-	}
+	slices.SortStableFunc(found, func(a, b Measured) int {
+		moduleA, _ := moduleOf(a.Package)
+		moduleB, _ := moduleOf(b.Package)
+		return cmp.Or(cmp.Compare(moduleA, moduleB), cmp.Compare(a.score(), b.score()))
+	})
 	return found
 }
 

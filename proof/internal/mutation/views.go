@@ -1,6 +1,7 @@
 package mutation
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -16,7 +17,10 @@ var created = regexp.MustCompile(`(?m)^CREATE VIEW (\w+) AS\n((?:.*\n)*?.*);$`)
 // viewMutants has those of the text of each view: the tests of the queries that read the view are tried. The view is
 // replaced in the database of the test, as a name of the schema is dropped.
 func viewMutants(ctx context.Context, db *pgx.Conn, root string, queries []statement, next func() int) ([]Mutant, error) {
-	type view struct{ file, name, text string }
+	type view struct {
+		file, name, text string
+		lines            span
+	}
 	var views []view
 	files, err := filepath.Glob(filepath.Join(root, "db", "migrations", "*.sql"))
 	if err != nil {
@@ -27,8 +31,9 @@ func viewMutants(ctx context.Context, db *pgx.Conn, root string, queries []state
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range created.FindAllStringSubmatch(string(source), -1) {
-			views = append(views, view{"db/migrations/" + filepath.Base(file), m[1], m[2]})
+		for _, m := range created.FindAllSubmatchIndex(source, -1) {
+			lines := span{1 + bytes.Count(source[:m[0]], []byte("\n")), 1 + bytes.Count(source[:m[1]], []byte("\n"))}
+			views = append(views, view{"db/migrations/" + filepath.Base(file), string(source[m[2]:m[3]]), string(source[m[4]:m[5]]), lines})
 		}
 	}
 	var there int
@@ -55,8 +60,8 @@ func viewMutants(ctx context.Context, db *pgx.Conn, root string, queries []state
 			return nil, fmt.Errorf("%s: %w", v.name, err)
 		}
 		for _, ch := range changes {
-			m := Mutant{ID: "view " + v.name + ": " + ch.what, Kind: SQL, Unit: v.name, File: v.file, number: next(),
-				reach: reach, text: "CREATE OR REPLACE VIEW " + pgx.Identifier{v.name}.Sanitize() + " AS " + ch.text}
+			m := Mutant{ID: "view " + v.name + ": " + ch.what, Kind: SQL, Unit: v.name, File: v.file, Line: v.lines.from, to: v.lines.to,
+				number: next(), reach: reach, text: "CREATE OR REPLACE VIEW " + pgx.Identifier{v.name}.Sanitize() + " AS " + ch.text}
 			if err := accepts(ctx, db, m.text); err != nil {
 				return nil, fmt.Errorf("PostgreSQL does not accept the mutant %s: %w\n%s", m.ID, err, m.text)
 			}

@@ -1,0 +1,182 @@
+package mutation
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// little is a service with two guards and one more condition, its tests, those of a package that depends on it, and those
+// of the module beside.
+var little = map[string]string{
+	"go.mod": "module example.com/payonce\n\ngo 1.26\n",
+	"internal/compare/compare.go": `package compare
+
+func Paid(n int) bool {
+	if n > 10 {
+		return true
+	}
+	return false
+}
+
+func Late(n int) bool {
+	if n > 10 {
+		return true
+	}
+	return false
+}
+
+func Seldom(n int) bool {
+	if n > 10 {
+		return true
+	}
+	return false
+}
+
+func Unseen(n int) int {
+	if n > 10 {
+		n++
+	}
+	return n
+}
+`,
+	"internal/compare/compare_test.go": `package compare
+
+import "testing"
+
+func TestMain(m *testing.M) { m.Run() }
+
+func TestElsewhere(t *testing.T) { t.Parallel() }
+
+func TestPaid(t *testing.T) {
+	t.Parallel()
+	t.Run("Sub", func(t *testing.T) {
+		t.Parallel()
+		if !Paid(11) || Paid(1) {
+			t.Fatal("paid")
+		}
+	})
+}
+
+func TestLooksAway(t *testing.T) { Unseen(11); Late(11); Seldom(11) }
+`,
+	"internal/payments/payments.go": "package payments\n\nimport \"example.com/payonce/internal/compare\"\n\nfunc Late(n int) bool { return compare.Late(n) }\n",
+	"internal/payments/payments_test.go": `package payments_test
+
+import (
+	"testing"
+
+	"example.com/payonce/internal/payments"
+)
+
+func TestLate(t *testing.T) {
+	if !payments.Late(11) || payments.Late(1) {
+		t.Fatal("late")
+	}
+}
+`,
+	"internal/broker/broker.go":      "package broker\n",
+	"internal/broker/broker_test.go": "package broker\n\nimport \"testing\"\n\nfunc TestIsRedAndTouchesNothing(t *testing.T) { t.Fatal() }\n",
+	"proof/go.mod":                   "module example.com/payonce/proof\n\ngo 1.26\n\nrequire example.com/payonce v0.0.0\n\nreplace example.com/payonce => ../\n",
+	"proof/night/compare/doc.go":     "package compare_test\n",
+	"proof/night/compare/each_test.go": `package compare_test
+
+import (
+	"testing"
+
+	"example.com/payonce/internal/compare"
+)
+
+func TestEach(t *testing.T) {
+	for n := range 100 {
+		if compare.Seldom(n) != (n >= 11) {
+			t.Fatal(n)
+		}
+	}
+}
+`,
+}
+
+// TestRunWithin builds and runs a little service: its package's own tests come first, then those of a package that depends
+// on it, and at last those of proof/night, for which the switches are laid into a module that is replaced.
+func TestRunWithin(t *testing.T) {
+	built, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
+	require.NoError(t, err)
+	t.Setenv("GOCACHE", strings.TrimSpace(string(built)))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // of what tests reach
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	for name, text := range little {
+		path := filepath.Join(root, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	b := &Build{Root: root, dir: t.TempDir()}
+	n := 0
+	b.Mutants, b.replace, err = goMutants(root, b.dir, func() int { n++; return n })
+	require.NoError(t, err)
+	require.Len(t, b.Mutants, 8)
+	require.NoError(t, b.addSwitch(b.replace))
+	env := []string{"GOWORK=off", "GOFLAGS=-mod=mod"}
+	runner := func() *Runner {
+		r, err := NewRunner(b, env, regexp.MustCompile(""))
+		require.NoError(t, err)
+		r.AtOnce, r.Progress = 2, t.Logf
+		return r
+	}
+	inPackage, dependent, enumerated := Test{"internal/compare", "TestPaid"}, Test{"internal/payments", "TestLate"}, Test{"proof/night/compare", "TestEach"}
+	outcome := func(results []Result) (by []Test, verdicts []Verdict) {
+		for _, r := range results {
+			by, verdicts = append(by, r.By), append(verdicts, r.Verdict)
+		}
+		return by, verdicts
+	}
+	wantBy := []Test{inPackage, inPackage, dependent, dependent, enumerated, enumerated, {}, {}}
+	want := []Verdict{Killed, Killed, Killed, Killed, Killed, Killed, Survived, Survived}
+
+	results, err := runner().RunWithin(t.Context(), b.Mutants, 0)
+	require.NoError(t, err)
+	by, verdicts := outcome(results)
+	require.Equal(t, wantBy, by)
+	require.Equal(t, want, verdicts)
+	require.Equal(t, 1, results[7].Tried+results[6].Tried, "only TestLooksAway reaches it, and only where it is false")
+
+	results, err = runner().RunWithin(t.Context(), b.Mutants[6:], time.Nanosecond)
+	require.NoError(t, err)
+	_, verdicts = outcome(results)
+	require.Equal(t, []Verdict{Left, Left}, verdicts, "the time is over")
+
+	hinted := runner()
+	hinted.Hints = map[string]Kill{b.Mutants[4].ID: {Test: enumerated}}
+	results, err = hinted.RunWithin(t.Context(), b.Mutants[4:5], 0)
+	require.NoError(t, err)
+	require.Equal(t, enumerated, results[0].By)
+
+	_, err = runner().Run(t.Context(), b.Mutants)
+	require.ErrorIs(t, err, errNotGreen, "a test that is red without a mutant shows nothing")
+	require.NoError(t, os.Remove(filepath.Join(root, "internal/broker/broker_test.go")))
+	for range 2 { // the second one knows from the cache what the tests reach
+		require.NoError(t, b.writeOverlay(b.replace))
+		b.some = false
+		results, err = runner().Run(t.Context(), b.Mutants)
+		require.NoError(t, err)
+		by, verdicts = outcome(results)
+		require.Equal(t, wantBy, by)
+		require.Equal(t, want, verdicts)
+	}
+}
+
+func TestRank(t *testing.T) {
+	t.Parallel()
+	files := []string{"internal/payments/cancel.go", "db/queries/payments.sql"}
+	require.Equal(t, 0, rank("internal/payments/cancel_test.go", files))
+	require.Equal(t, 1, rank("internal/payments/cancel_swallow_test.go", files))
+	require.Equal(t, 1, rank("internal/postgres/queries_payments_test.go", files))
+	require.Equal(t, 2, rank("internal/payments/refund_test.go", files))
+}
