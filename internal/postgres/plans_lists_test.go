@@ -12,7 +12,7 @@ import (
 // TestListedStatusesKeepPaymentsHeapOnly: a payment that succeeds, and its order, never enter the indexes of the lists.
 func TestListedStatusesKeepPaymentsHeapOnly(t *testing.T) {
 	t.Parallel()
-	pool := dbtest.New(t)
+	pool := dbtest.Fresh(t)
 	tx, err := pool.Raw().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
@@ -43,7 +43,7 @@ func TestListedStatusesKeepPaymentsHeapOnly(t *testing.T) {
 func TestConditionOfAnIndexStaysInAQuery(t *testing.T) {
 	t.Parallel()
 	var unused []string
-	require.NoError(t, dbtest.New(t).Raw().QueryRow(t.Context(), `SELECT array_agg(i.indexrelid::regclass || ': ' || a.attname)
+	require.NoError(t, dbtest.Fresh(t).Raw().QueryRow(t.Context(), `SELECT array_agg(i.indexrelid::regclass || ': ' || a.attname)
 		FROM pg_index i
 		JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = 'public'::regnamespace
 		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum > 0 AND a.attnotnull

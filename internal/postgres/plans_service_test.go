@@ -24,7 +24,7 @@ import (
 // tenant instead (contain_leaked_vars in PostgreSQL's clauses.c).
 func TestPoliciesCostNoIndex(t *testing.T) {
 	t.Parallel()
-	pool := dbtest.New(t)
+	pool := dbtest.Fresh(t)
 	conn, err := pool.Raw().Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()

@@ -17,14 +17,14 @@ import (
 // many rows, the plan is the same, as a test of this name shows by night.
 func TestHotPathPlans(t *testing.T) {
 	t.Parallel()
-	plans.HotPathByIndex(t, dbtest.New(t))
+	plans.HotPathByIndex(t, dbtest.Fresh(t))
 }
 
 // TestConfirmablePaymentsAreRead by their own small index, whatever else the table holds; a payment that succeeds
 // never enters it, so its update stays heap-only.
 func TestConfirmablePaymentsAreRead(t *testing.T) {
 	t.Parallel()
-	pool := dbtest.New(t)
+	pool := dbtest.Fresh(t)
 	tx, err := pool.Raw().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
@@ -62,7 +62,7 @@ func TestConfirmablePaymentsAreRead(t *testing.T) {
 // nothing to an index, so its update stays heap-only.
 func TestPaymentsAreFoundByTheirIntent(t *testing.T) {
 	t.Parallel()
-	pool := dbtest.New(t)
+	pool := dbtest.Fresh(t)
 	tx, err := pool.Raw().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()

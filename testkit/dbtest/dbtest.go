@@ -75,11 +75,11 @@ func URLWith(t testing.TB, sql string) string {
 	return s.dsn(d.name)
 }
 
-// Fresh returns the DSN of a migrated database that no test has had, for tests of plans and of what they read: the files
+// Fresh returns a pool on a migrated database that no test has had, for tests of plans and of what they read: the files
 // of a table keep the places of deleted rows.
-func Fresh(t testing.TB) string {
+func Fresh(t testing.TB) *postgres.Pool {
 	t.Helper()
-	return unrecycled(t, true)
+	return open(t, unrecycled(t, true))
 }
 
 // Empty returns the DSN of a database without a schema, for tests of migrations.

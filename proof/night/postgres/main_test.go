@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // unattended is a pool on a database whose tables have statistics only after a test's own ANALYZE.
 func unattended(t *testing.T) *postgres.Pool {
 	t.Helper()
-	pool := dbtest.New(t)
+	pool := dbtest.Fresh(t)
 	_, err := pool.Raw().Exec(t.Context(), `DO $$ DECLARE r regclass; BEGIN
 		FOR r IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' LOOP
 			EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', r);
