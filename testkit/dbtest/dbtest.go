@@ -22,7 +22,7 @@ const (
 	settingWithin = 10 * time.Second // for a session to read a setting that was reloaded
 	sessionsMax   = 200              // tests of pools and of crowds, several at once
 	gcPercent     = 400              // the heap of a test process is small, and collecting it takes a sixth of its time
-	parallelMin   = 4                // tests wait for leases, databases and processes more than for a processor
+	parallelMin   = 8                // tests wait for leases, databases and processes more than for a processor
 )
 
 // New returns a pool on a fresh, migrated database.
@@ -142,7 +142,7 @@ func SetStandbys(t testing.TB, pool *postgres.Pool, names string) {
 	}
 }
 
-// Main runs the tests of a package, at least four at once unless -parallel says otherwise, then what else there is to
+// Main runs the tests of a package, at least eight at once unless -parallel says otherwise, then what else there is to
 // clean up, and then stops its server.
 func Main(m *testing.M, after ...func()) { os.Exit(Tests(m, after...).Run()) }
 
