@@ -37,7 +37,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./mutants -named":                 {"named_mutants", "go run -C proof ./mutants -named\n"},
 	"go run -C proof ./mutants -only M2":               {"named_mutants", "go run -C proof ./mutants -named\n"}, // one of them
 	"go run -C proof ./mutants -catalogue":             {"all_mutants", "go run -C proof ./mutants\n"},          // part of it
-	"go run -C proof ./mutants -changed":               {"mutants", "go run -C proof ./mutants -changed -within 5m\n"},
+	"go run -C proof ./mutants -changed":               {"mutants", "go run -C proof ./mutants -changed -within 150s\n"},
 	"go run -C proof ./attack":                         {"long_attack", "go run -C proof ./attack -long\n"}, // the same, and more
 	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},

@@ -102,8 +102,8 @@ func (o options) check(args []string) error {
 			"generated: one or the other")
 	case o.tests != "" && !generated && (!o.changed || named):
 		return errors.New("-tests is for mutants that are generated: choose them with -match, -catalogue or -changed")
-	case o.since != "" && !o.changed, o.within != 0 && (!o.changed || named):
-		return errors.New("-since and -within are for -changed, -within for the generated mutants of it")
+	case o.since != "" && !o.changed, o.within != 0 && !o.changed:
+		return errors.New("-since and -within are for -changed")
 	case o.write && (generated || o.changed || o.only != "" || o.tests != ""):
 		return errors.New("-write is for a run of all of them")
 	}

@@ -36,7 +36,15 @@ func tryNamed(ctx context.Context, p place, o options) error {
 	if err := runner.Sound(ctx, chosen); err != nil {
 		return err
 	}
-	results := runner.Run(ctx, chosen)
+	var results []mutants.Result
+	for left := chosen; len(left) > 0 && ctx.Err() == nil; {
+		if o.within > 0 && time.Since(o.began) > o.within {
+			fmt.Printf("==> LEFT TO THE NIGHT after %s: %d named mutants, from %s\n", o.within, len(left), left[0].ID)
+			break
+		}
+		some := min(max(1, o.atOnce), len(left))
+		results, left = append(results, runner.Run(ctx, left[:some])...), left[some:]
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
