@@ -54,7 +54,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 	w.Until("the service is back", ready(p))
 	require.Equal(t, http.StatusCreated, p.PayUntilFinal("pay", order, "pm_card_visa").Status)
 	w.RequireChargedOnce(order)
-	require.NotContains(t, p.Log(), `"status":500`)
+	p.RequireNotLogged(`"status":500`)
 }
 
 // TestStartWaitsForSlots: processes that start together may find the server's slots taken by those that stop.

@@ -48,7 +48,7 @@ func TestHousekeeping(t *testing.T) {
 		w.Until("the other is shown", func() bool { return p.Metric("payonce_money_drift_minor") == 1000 })
 		require.EqualValues(t, 1, p.Metric("payonce_discrepancies_open"))
 		require.Equal(t, 1, w.Sim.ChargeCount(order))
-		require.Contains(t, p.Log(), "an operator must look")
+		p.RequireLogged("an operator must look")
 	})
 
 	t.Run("LeavesAnswersToAJobInTheDatabase", func(t *testing.T) {
