@@ -27,8 +27,8 @@ func TestStartWithoutTheDataKey(t *testing.T) {
 	}
 	p := w.Process("DATA_KEY=" + world.OtherDataKey + "," + world.DataKey)
 	p.Order()
-	p.RequireLogged(`"data_keys":["`+w.Box(world.OtherDataKey).KeyIDs()[0]+`","`+
-		w.Box(world.DataKey).KeyIDs()[0]+`"]`)
+	p.RequireLogged(`"data_keys":["` + w.Box(world.OtherDataKey).KeyIDs()[0] + `","` +
+		w.Box(world.DataKey).KeyIDs()[0] + `"]`)
 	p.RequireNotLogged(world.DataKey[:12])
 }
 
