@@ -51,6 +51,9 @@ func (c customer) texts() []string {
 func TestEraseCustomer(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
+	// The reconciler may look between a charge and its row, and notes a discrepancy, with which no customer is erased.
+	w.Exec(`INSERT INTO reconciliation_windows (name, next_at)
+		VALUES ('recent', 'infinity'), ('days', 'infinity'), ('month', 'infinity')`)
 	// What is stored is searched, so it is not encrypted.
 	p := w.Process(
 		"LOG_LEVEL=debug", "DATA_KEY=none,"+world.DataKey,
@@ -165,8 +168,8 @@ func TestEraseCustomer(t *testing.T) {
 			require.Equal(t, strings.Count(before[column], text), strings.Count(after[column], text), column)
 		}
 	}
-	require.NotContains(t, p.Log(), erased.reference)
-	require.NotContains(t, p.Log(), erased.street)
+	p.RequireNotLogged(erased.reference)
+	p.RequireNotLogged(erased.street)
 	for _, column := range columnsWith(after, erased.texts()) {
 		table, name, _ := strings.Cut(column, ".")
 		require.Zero(t, w.Count(fmt.Sprintf(`SELECT count(*) FROM %s WHERE tenant_id = $1

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -514,4 +515,18 @@ func everyWayThatDoesNot(w *world.World, p *world.Process, say func(world.Answer
 		say(p.Do("POST", "/v1/webhooks/stripe", body, "Stripe-Signature: t=1,v1="+cardInAHeader))
 		say(p.Do("POST", "/v1/webhooks/stripe", body, "Stripe-Signature: "+world.WebhookSecret))
 	}
+}
+
+func fetch(t *testing.T, address string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	require.NoError(t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return string(b)
 }

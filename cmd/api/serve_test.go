@@ -17,6 +17,7 @@ import (
 
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/process"
 	"example.com/payonce/testkit/world"
 )
 
@@ -135,7 +136,7 @@ func TestSIGTERM(t *testing.T) {
 	require.Equal(t, http.StatusCreated, a.Status, a)
 	require.Zero(t, p.Wait(world.Patience))
 	require.Error(t, p.Do("GET", "/readyz", "").Err, "no new connection is accepted")
-	require.Contains(t, p.Log(), `"msg":"stopped"`)
+	p.RequireLogged(`"msg":"stopped"`)
 	w.RequireChargedOnce(order)
 }
 
@@ -161,8 +162,8 @@ func TestDrainDelay(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), 3*time.Second)
 	require.Error(t, p.Do("GET", "/readyz", "").Err)
 	require.Zero(t, w.Count("SELECT count(*) FROM outbox_events WHERE published_at IS NULL"), "the relay has stopped early")
-	require.Regexp(t, `"msg":"request",.*"route":"/readyz","status":503`, p.Log())
-	require.NotContains(t, p.Log(), `"level":"ERROR"`, "a deployment is no error")
+	require.Regexp(t, `"msg":"request",.*"route":"/readyz","status":503`, process.LastLines(p.Log(), 40))
+	p.RequireNotLogged(`"level":"ERROR"`, "a deployment is no error")
 }
 
 // TestProfilesOfTheProcess: its admin address shows memory and the command line to this machine, and
@@ -207,7 +208,7 @@ func TestLog(t *testing.T) {
 
 	for _, secret := range []string{"callers-own-key", "_secret_", w.Tenant.APIKey, stripesim.DefaultKey,
 		world.WebhookSecret} {
-		require.NotContains(t, p.Log(), secret)
+		p.RequireNotLogged(secret)
 	}
 	found := false
 	for line := range strings.SplitSeq(p.Log(), "\n") {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -20,6 +22,7 @@ import (
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/process"
 	"example.com/payonce/testkit/world"
 )
 
@@ -532,8 +535,15 @@ func TestSetupStripeOfLoopback(t *testing.T) {
 func TestWebhookSecretUnset(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	require.NotContains(t, w.Process().Log(), "STRIPE_WEBHOOK_SECRET")
-	p := w.Process("STRIPE_WEBHOOK_SECRET=")
+	start := func(settings ...string) string {
+		ctx, stop := context.WithTimeout(t.Context(), world.Patience)
+		defer stop()
+		log := &stopsAt{said: []byte(`"msg":"serving"`), stop: stop}
+		require.Zero(t, run(ctx, []string{"serve"}, w.Getenv(settings...), io.Discard, log),
+			process.LastLines(log.log.String(), 40))
+		return log.log.String()
+	}
+	require.NotContains(t, start(), "STRIPE_WEBHOOK_SECRET")
 	require.Regexp(t, `"level":"WARN","msg":"STRIPE_WEBHOOK_SECRET is unset: .*`+"`api setup stripe -url "+
-		`https://HOST/v1/webhooks/stripe`+"`", p.Log())
+		`https://HOST/v1/webhooks/stripe`+"`", start("STRIPE_WEBHOOK_SECRET="))
 }

@@ -313,11 +313,11 @@ func TestTraces(t *testing.T) {
 		var all, none collector
 		p := w.Process("OTEL_EXPORTER_OTLP_ENDPOINT="+all.start(t), "OTEL_SERVICE_NAME=shop")
 		off := w.Process("OTEL_EXPORTER_OTLP_ENDPOINT="+none.start(t), "OTEL_SDK_DISABLED=true")
-		require.Equal(t, http.StatusCreated, p.Pay("key", p.Order(), "pm_card_visa").Status, p.Log())
+		require.Equal(t, http.StatusCreated, p.Pay("key", p.Order(), "pm_card_visa").Status)
 		off.Order()
 		for _, process := range []*world.Process{p, off} {
 			process.Signal(syscall.SIGTERM)
-			require.Zero(t, process.Wait(20*time.Second), process.Log())
+			require.Zero(t, process.Wait(20*time.Second))
 		}
 		require.Equal(t, "/v1/traces", all.path)
 		for _, want := range []string{"POST /v1/payments", "phase finished", "stripe confirm", "shop"} {

@@ -133,7 +133,7 @@ var parts = []part{
 			"internal/postgres/queries_ledger_test.go", "internal/postgres/queries_ledger_disputes_test.go",
 			"internal/postgres/queries_invariants_ledger_test.go",
 			"internal/payments/invariants_ledger_test.go", "internal/reconcile/restore_ledger_test.go",
-			"cmd/api/consumer_test.go", "cmd/api/traces_test.go",
+			"cmd/api/traces_test.go",
 			"cmd/api/secrets_test.go",
 		},
 	},

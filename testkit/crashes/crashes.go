@@ -1,5 +1,5 @@
 // Package crashes has scenes in which a real process is killed or stopped, and what must come of its work. The tests of
-// cmd/api play each scene at one place.
+// cmd/api play two of them at one place.
 // The tests of proof/night/api play each scene at every place. // part: proof
 package crashes
 

@@ -172,6 +172,19 @@ func (p *Process) Log() string {
 // end is how the log ends, for the message of a test.
 func (p *Process) end() string { return process.LastLines(p.Log(), 40) }
 
+// RequireLogged requires that the log has a text. A test that fails prints the end of the log, and where all of it is.
+func (p *Process) RequireLogged(text string) {
+	p.world.T.Helper()
+	require.True(p.world.T, strings.Contains(p.Log(), text), "the log lacks %q, and ends with\n%s", text, p.end())
+}
+
+// RequireNotLogged requires that the log does not have a text.
+func (p *Process) RequireNotLogged(text string, why ...string) {
+	p.world.T.Helper()
+	require.False(p.world.T, strings.Contains(p.Log(), text), "the log has %q (%s), and ends with\n%s", text,
+		strings.Join(why, " "), p.end())
+}
+
 // Signal sends one.
 func (p *Process) Signal(s syscall.Signal) {
 	p.world.T.Helper()
