@@ -128,6 +128,7 @@ func (l Lists) Wrong(all []Mutant) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%s is listed in %s and does not exist", id, SurvivorsFile))
 		case Catalogue, SQL:
 			wrong = append(wrong, fmt.Sprintf("%s is listed in %s: each name of the schema and each predicate needs a test", id, SurvivorsFile))
+		case Go:
 		}
 	}
 	slices.Sort(wrong)
@@ -226,6 +227,7 @@ func (r *Recorded) Add(results []Result, all []Mutant) {
 		case Survived, Unknown:
 			r.Survived[res.ID] = true
 			delete(r.KilledBy, res.ID)
+		case Left:
 		}
 	}
 	exists := map[string]bool{}
