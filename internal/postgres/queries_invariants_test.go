@@ -3,8 +3,6 @@ package postgres_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"example.com/payonce/db"
 	"example.com/payonce/testkit/dbtest"
 )
@@ -13,10 +11,7 @@ import (
 // row that is not in a case's want keeps the invariant, and fails one condition of the query.
 func checkInvariants(t *testing.T, cases []queryCase) {
 	t.Helper()
-	s := newScene(t, "")
-	_, err := s.conn.Exec(t.Context(), dbtest.WithoutRules)
-	require.NoError(t, err)
-	s.check(t, cases)
+	newScene(t, dbtest.Rewritten+dbtest.WithoutRules, "").check(t, cases)
 }
 
 func TestQueriesOfInvariantsOfKeys(t *testing.T) {
