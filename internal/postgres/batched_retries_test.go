@@ -13,6 +13,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/pgproxy"
 )
 
@@ -45,7 +46,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("KeepsThePoolWhenARowIsRefused", func(t *testing.T) {
 		t.Parallel()
-		b := newBatchOf(t, billsURL(t), postgres.Options{MaxConn: 1})
+		b := newBatchOf(t, dbtest.URL(t), postgres.Options{MaxConn: 1})
 		before := session(t, b.pool)
 		require.True(t, postgres.IsRejected(b.pay(t.Context(), row{id: "poisoned 003"})))
 		require.Len(t, b.batches(), 1)
@@ -54,7 +55,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("KeepsThePoolWhenTheCallerLeaves", func(t *testing.T) {
 		t.Parallel()
-		b := newBatchOf(t, billsURL(t), postgres.Options{MaxConn: 1})
+		b := newBatchOf(t, dbtest.URL(t), postgres.Options{MaxConn: 1})
 		before := session(t, b.pool)
 		ctx, leave := context.WithCancel(t.Context())
 		reads := newReads(b.pool, func() error {
@@ -69,7 +70,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("SendsARefusedLookUpOnce", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		reads := newReads(b.pool)
 		_, err := reads.Do(t.Context(), "refused")
 		var refused *pgconn.PgError
@@ -80,7 +81,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("SendsALookUpThatFindsNothingOnce", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		reads := newReads(b.pool)
 		_, err := reads.Do(t.Context(), "missing")
 		require.ErrorIs(t, err, postgres.ErrNoRows)
@@ -89,7 +90,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("HalvesALookUpOfARowThatCannotBeRead", func(t *testing.T) {
 		t.Parallel()
-		b := newBatchOf(t, billsURL(t), postgres.Options{MaxConn: 1})
+		b := newBatchOf(t, dbtest.URL(t), postgres.Options{MaxConn: 1})
 		before := session(t, b.pool)
 		reads := newReads(b.pool)
 		errs := reads.together(b, "a", "b", "unreadable", "c")
@@ -105,7 +106,7 @@ func TestBatchedRetries(t *testing.T) {
 	// A write has taken effect, whether or not its result can be read.
 	t.Run("SendsNoWriteAgainWhoseResultCannotBeRead", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		runs := 0
 		writes := postgres.NewBatched(b.pool, postgres.Statement[string, struct{}]{
 			Run: func(ctx context.Context, q *db.Queries, ids []string, _ func(int32, struct{})) error {
@@ -126,7 +127,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("RunsALoneRowAgainThatMetAnother", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		_, err := b.pool.Raw().Exec(t.Context(), `CREATE SEQUENCE met;
 			CREATE FUNCTION meet() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				IF nextval('met') = 1 THEN RAISE 'could not serialize' USING ERRCODE = '40001'; END IF;
@@ -140,7 +141,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("RunsALookUpAgainThatMetAnother", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		met := false
 		reads := newReads(b.pool, func() error {
 			if met {
@@ -157,7 +158,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("PlansALoneRowByIndex", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		settings, runs := map[string]string{}, 0
 		waits := postgres.NewBatched(b.pool, postgres.Statement[row, string]{
 			Run: func(ctx context.Context, q *db.Queries, _ []row, done func(int32, string)) error {
@@ -229,7 +230,7 @@ func TestBatchedRetries(t *testing.T) {
 	// A response that breaks off has returned rows. What is sent again may not return them.
 	t.Run("ForgetsWhatALostResponseReturned", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		runs := 0
 		run := func(_ context.Context, _ *db.Queries, _ []row, done func(int32, string)) error {
 			if runs++; runs == 1 {
@@ -248,7 +249,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("HoldsWithoutABoundIfItHasNone", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		reads := postgres.NewBatched(b.pool, postgres.Statement[string, struct{}]{
 			Run: func(_ context.Context, _ *db.Queries, ids []string, done func(int32, struct{})) error {
 				for i := range ids {
@@ -271,7 +272,7 @@ func TestLanesOpenAndClose(t *testing.T) {
 
 	t.Run("OpensASecondLaneFromSixteenWaiting", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		waiting, giveBack := b.pool.TakeLane()
 		var all sync.WaitGroup
 		pay := func(i int) {
@@ -298,7 +299,7 @@ func TestLanesOpenAndClose(t *testing.T) {
 
 	t.Run("ClosesALaneForWhichNothingIsLeft", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		waiting, _ := b.pool.TakeLane()
 		b.pool.TakeLane()
 		paid := make(chan error, 1)
@@ -312,7 +313,7 @@ func TestLanesOpenAndClose(t *testing.T) {
 	// Otherwise what was idle for long would go before a batch that is full.
 	t.Run("CountsNoTurnForAnEmptyQueue", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, billsURL(t))
+		b := newBatch(t, dbtest.URL(t))
 		var mu sync.Mutex
 		var ran []string
 		queue := func(name string) *postgres.Batched[string, struct{}] {
@@ -413,7 +414,7 @@ func together[Result any](b *batch, do func(context.Context, string) (Result, er
 // behindProxy are bills whose connections a test can break.
 func behindProxy(t *testing.T, o postgres.Options) (*batch, *pgproxy.Proxy) {
 	t.Helper()
-	proxy, err := pgproxy.Start(billsURL(t))
+	proxy, err := pgproxy.Start(dbtest.URL(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	return newBatchOf(t, proxy.URL(), o), proxy

@@ -128,7 +128,7 @@ type queryCase struct {
 // checkQueries runs each case in a transaction that is rolled back.
 func checkQueries(t *testing.T, given string, cases []queryCase) {
 	t.Helper()
-	newScene(t, dbtest.Rewritten, given).check(t, cases)
+	newScene(t, given).check(t, cases)
 }
 
 func (s *scene) check(t *testing.T, cases []queryCase) {
@@ -162,10 +162,10 @@ type scene struct {
 type snapshot map[string]map[string]map[string]any
 
 // newScene makes the database.
-func newScene(t *testing.T, kind, given string) *scene {
+func newScene(t *testing.T, given string) *scene {
 	t.Helper()
 	ctx := t.Context()
-	url := dbtest.URLWith(t, kind)
+	url := dbtest.URL(t)
 	s := &scene{conn: connect(t, url), other: connect(t, url), keys: map[string][]string{}, columns: map[string]bool{}}
 	rows, err := s.conn.Query(ctx, `
 		SELECT c.relname, ARRAY(SELECT a.attname::text FROM unnest(i.indkey::int[]) WITH ORDINALITY k(n, o)
@@ -751,7 +751,6 @@ func (s *scene) fill(t *testing.T, conn *pgx.Conn, given string, twins bool) {
 	for _, table := range list {
 		fmt.Fprintf(&sql, "ALTER TABLE %s ENABLE TRIGGER USER;\n", table.name)
 	}
-	sql.WriteString(dbtest.Undone)
 	_, err := conn.PgConn().Exec(t.Context(), sql.String()).ReadAll()
 	require.NoError(t, err)
 }

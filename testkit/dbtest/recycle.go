@@ -76,24 +76,6 @@ SELECT 'SET LOCAL session_replication_role = replica; ' ||
 	   FROM pg_class c WHERE c.relnamespace = 'dbtest'::regnamespace AND c.relname LIKE 'seed\_%'), '') ||
 	coalesce((SELECT string_agg(format('; SELECT setval(%L, %s, %L)', name, at, called), '') FROM dbtest.sequences), '')`
 
-// Rewritten is SQL for URLWith, alone or before other SQL, for databases whose tables are truncated for the next test,
-// and not emptied row by row: for tests in which rows come in the order of their places. Places of deleted rows would be
-// used anew.
-const Rewritten = `SELECT 'each test has new files of its tables';`
-
-// Undone is SQL for the end of a transaction that has put back whatever it changed in the schema, as a trigger that it
-// switched off and on again. Without Undone the database would be dropped after the test.
-const Undone = `
-DO $$ BEGIN
-	IF to_regclass('dbtest.changed') IS NOT NULL THEN
-		DELETE FROM dbtest.changed WHERE xmin = pg_current_xact_id()::xid;
-	END IF;
-END $$;`
-
-// truncating is emptying for Rewritten.
-var truncating = strings.Replace(emptying, `string_agg(format('DELETE FROM %s', c.oid::regclass), '; ')`,
-	`'TRUNCATE ' || string_agg(c.oid::regclass::text, ', ')`, 1)
-
 // A database is one that a test has, or that waits for a test.
 type database struct {
 	name string
@@ -126,7 +108,7 @@ func (s *server) take(prepared string) *database {
 // giveBack empties the database of a finished test, or drops it where rows are not all that the test has changed.
 func (s *server) giveBack(ctx context.Context, prepared string, d *database) error {
 	d.uses++
-	if s.recycles && d.uses < usesMax && s.empty(ctx, d, prepared) == nil {
+	if s.recycles && d.uses < usesMax && s.empty(ctx, d) == nil {
 		s.mu.Lock()
 		waiting := len(s.spares[prepared]) < sparesMax
 		if waiting {
@@ -191,7 +173,7 @@ func Kept(t testing.TB, url, key string, open func() (*postgres.Pool, error)) *p
 }
 
 // empty makes a database like a new one. An error says why it cannot.
-func (s *server) empty(ctx context.Context, d *database, prepared string) error {
+func (s *server) empty(ctx context.Context, d *database) error {
 	if err := d.rest(ctx); err != nil {
 		return err
 	}
@@ -211,18 +193,14 @@ func (s *server) empty(ctx context.Context, d *database, prepared string) error 
 		return fmt.Errorf("the test has changed more than rows: %s", differs)
 	}
 	s.mu.Lock()
-	sql := s.emptying[prepared]
+	sql := s.emptying
 	s.mu.Unlock()
 	if sql == "" {
-		writes := emptying
-		if strings.HasPrefix(prepared, Rewritten) {
-			writes = truncating
-		}
-		if err := conn.QueryRow(ctx, writes, pgx.QueryExecModeExec).Scan(&sql); err != nil {
+		if err := conn.QueryRow(ctx, emptying, pgx.QueryExecModeExec).Scan(&sql); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		s.emptying[prepared] = sql
+		s.emptying = sql
 		s.mu.Unlock()
 	}
 	_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)

@@ -43,7 +43,7 @@ type server struct {
 	mu       sync.Mutex
 	spares   spares
 	open     map[string]*database // by DSN: those that are recycled
-	emptying map[string]string    // SQL for each kind, the same for all databases of the kind
+	emptying string               // SQL, the same for all copies of the template
 }
 
 func start(ctx context.Context) (*server, error) {
@@ -53,7 +53,7 @@ func start(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{Server: pg, spares: spares{}, open: map[string]*database{}, emptying: map[string]string{}}
+	s := &server{Server: pg, spares: spares{}, open: map[string]*database{}}
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
