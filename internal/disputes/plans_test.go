@@ -13,7 +13,7 @@ import (
 // A list reads its page from an index, in order, and not all disputes of the tenant.
 func TestDisputeListsReadOneIndex(t *testing.T) {
 	t.Parallel()
-	pool := dbtest.New(t)
+	pool := dbtest.Fresh(t)
 	conn, err := pool.Raw().Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()

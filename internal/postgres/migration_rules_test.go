@@ -124,6 +124,7 @@ func TestBriefMigrations(t *testing.T) {
 		INSERT INTO widgets (id, name) SELECT n, 'a' || n FROM generate_series(1, 100) n;
 		CREATE UNIQUE INDEX one_name ON widgets (name); CREATE INDEX widget_olds ON widgets (old);
 		CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`
+	dsn := dbtest.Empty(t)
 	for _, sql := range []string{
 		`ALTER TABLE widgets ADD COLUMN more text`,
 		`ALTER TABLE widgets ADD COLUMN more text NOT NULL DEFAULT 'a, b;', ADD size numeric(10, 2) DEFAULT 1.5 NOT NULL`,
@@ -143,13 +144,14 @@ func TestBriefMigrations(t *testing.T) {
 		`CREATE VIEW red AS SELECT id FROM widgets; COMMENT ON VIEW red IS 'it''s; red'`,
 	} {
 		require.Empty(t, lengthy(sql), sql)
-		dsn := dbtest.Empty(t)
 		file := func(pool *postgres.Pool) (is uint32) {
 			require.NoError(t, pool.Raw().QueryRow(t.Context(), `SELECT pg_relation_filenode('widgets')`).Scan(&is))
 			return is
 		}
 		first := migrating(t, dsn, map[string]string{"1_base.sql": base})
-		_, err := first.Migrate(t.Context())
+		_, err := first.Raw().Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
+		require.NoError(t, err)
+		_, err = first.Migrate(t.Context())
 		require.NoError(t, err)
 		before := file(first)
 		_, err = migrating(t, dsn, map[string]string{"1_base.sql": base, "2_next.sql": sql}).Migrate(t.Context())

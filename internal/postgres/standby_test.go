@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -29,13 +31,37 @@ type awaiting struct {
 	operator *pgxpool.Pool // whose own commits wait for nothing
 }
 
+// awaited is the server of all tests of the wait. Its standbys are a setting of the whole server, so one test has the
+// server at a time.
+var awaited struct {
+	mu  sync.Mutex
+	own *devpg.Server
+}
+
+// stopAwaited stops the server of newAwaiting.
+func stopAwaited() {
+	if awaited.own == nil {
+		return
+	}
+	if err := awaited.own.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the server that awaits a standby:", err)
+	}
+}
+
 func newAwaiting(t *testing.T) *awaiting {
 	t.Helper()
-	server := dbtest.Server(t, func(o *devpg.Options) {
-		o.Settings = map[string]string{"synchronous_commit": "on"}
-	})
-	dbtest.Migrated(t, server.URL)
-	a := &awaiting{t: t}
+	awaited.mu.Lock()
+	t.Cleanup(awaited.mu.Unlock)
+	if awaited.own == nil {
+		s, err := dbtest.Start(func(o *devpg.Options) { // What it loses with the machine is no matter: commits wait all the same.
+			o.Settings = map[string]string{"synchronous_commit": "on"}
+		})
+		require.NoError(t, err)
+		awaited.own = s
+		_, err = devpg.Migrate(t.Context(), s.URL)
+		require.NoError(t, err)
+	}
+	server, a := awaited.own, &awaiting{t: t}
 	var err error
 	local, err := url.Parse(server.URL)
 	require.NoError(t, err)
@@ -135,19 +161,19 @@ func TestLocalCommitIsInDoubt(t *testing.T) {
 func TestStatementTimeoutDoesNotEndTheWait(t *testing.T) {
 	t.Parallel()
 	a := newAwaiting(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	conn, err := pgx.Connect(t.Context(), a.operator.Config().ConnString())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	for _, sql := range []string{"SET synchronous_commit = on", "SET statement_timeout = '200ms'", "SET lock_timeout = '200ms'",
-		"SET idle_in_transaction_session_timeout = '200ms'"} {
+	for _, sql := range []string{"SET synchronous_commit = on", "SET statement_timeout = '50ms'", "SET lock_timeout = '50ms'",
+		"SET idle_in_transaction_session_timeout = '50ms'"} {
 		_, err := conn.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
 	_, err = conn.Exec(ctx, `INSERT INTO tenants (id, name, fingerprint_secret)
 		VALUES ('ten_slow', 'slow', decode(repeat('00', 32), 'hex'))`)
-	require.ErrorIs(t, err, context.DeadlineExceeded, "after a second it still waits")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "after ten timeouts it still waits")
 }
 
 // TestAwaitStandby: what is committed on the primary alone is there to be read. AwaitStandby says that it may be lost,

@@ -15,7 +15,7 @@ import (
 	"example.com/payonce/testkit/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.Main(m, stopAwaited) }
 
 // A server that is there and lets nobody in is as far away as one that is not: a
 // database that is being restored, a password that was changed. The service says

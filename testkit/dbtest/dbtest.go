@@ -95,12 +95,7 @@ func Empty(t testing.TB) string {
 func Server(t testing.TB, change ...func(*devpg.Options)) *devpg.Server {
 	t.Helper()
 	notInShort(t)
-	o := options(t.Logf)
-	o.Durable = true
-	for _, c := range change {
-		c(&o)
-	}
-	s, err := own(t.Context(), o)
+	s, err := Start(append([]func(*devpg.Options){func(o *devpg.Options) { o.Durable, o.Log = true, t.Logf }}, change...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,6 +105,18 @@ func Server(t testing.TB, change ...func(*devpg.Options)) *devpg.Server {
 		}
 	})
 	return s
+}
+
+// Start starts a server on this machine for several tests, which may be in memory. The caller stops the server, after
+// all tests (Main).
+func Start(change ...func(*devpg.Options)) (*devpg.Server, error) {
+	o := options(nil)
+	for _, c := range change {
+		c(&o)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	return own(ctx, o)
 }
 
 // Migrated makes the roles of the service in the database at url, migrates it as their owner and returns a pool on it,
