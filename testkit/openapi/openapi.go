@@ -51,7 +51,7 @@ type loading struct {
 }
 
 // New returns the validator of a document. If the document cannot be read, the first test of a process that needs it
-// fails with the reason, and the others do not run: they would all fail for it. Whether the document is also right, its
+// fails with the reason, and the others fail with a line that names that test: they would all fail for it. Whether the document is also right, its
 // examples among them, is for [Validate] to say, which one test calls.
 func New(tb testing.TB, document []byte) *Validator {
 	tb.Helper()
@@ -62,7 +62,7 @@ func New(tb testing.TB, document []byte) *Validator {
 		return l.validator
 	}
 	if name := tb.Name(); !l.failed.CompareAndSwap(nil, &name) {
-		tb.Skipf("not run: the OpenAPI document cannot be read, see the failure of %s", *l.failed.Load())
+		tb.Fatalf("the OpenAPI document cannot be read: see %s", *l.failed.Load())
 	}
 	tb.Fatalf("the OpenAPI document cannot be read: %s\n%s", brief(l.err), remedy)
 	return nil
