@@ -19,6 +19,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,9 +56,7 @@ type loading struct {
 // examples among them, is for [Validate] to say, which one test calls.
 func New(tb testing.TB, document []byte) *Validator {
 	tb.Helper()
-	found, _ := loaded.LoadOrStore(string(document), &loading{})
-	l := found.(*loading)
-	l.once.Do(func() { l.validator, l.err = load(document) })
+	l := once(document)
 	if l.err == nil {
 		return l.validator
 	}
@@ -66,6 +65,23 @@ func New(tb testing.TB, document []byte) *Validator {
 	}
 	tb.Fatalf("the OpenAPI document cannot be read: %s\n%s", brief(l.err), remedy)
 	return nil
+}
+
+// once loads a document, if that has not been done.
+func once(document []byte) *loading {
+	found, _ := loaded.LoadOrStore(string(document), &loading{})
+	l := found.(*loading)
+	l.once.Do(func() { l.validator, l.err = load(document) })
+	return l
+}
+
+// MustRead ends a test binary whose tests check answers against a document that cannot be read: all of them would fail
+// for it. It is called in TestMain.
+func MustRead(document []byte) {
+	if err := once(document).err; err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "no test has run: the OpenAPI document cannot be read: %s\n%s\n", brief(err), remedy)
+		os.Exit(1)
+	}
 }
 
 // remedy is what to do about a document that is not valid.
