@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parallel.AtLeast(24) // Most wait for a server that is away, and none computes much.
+	parallel.AtLeast(24)              // Most wait for a server that is away, and none computes much.
 	retryPause = 5 * time.Millisecond // part: consumers
 	// The server's own clock and its last flush end by themselves, and on a busy
 	// machine later than goleak has patience.
