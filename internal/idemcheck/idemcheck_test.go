@@ -228,8 +228,8 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 }
 
 const (
-	work = 20 * time.Millisecond  // of an intent
-	late = 150 * time.Millisecond // after the response
+	work = 20 * time.Millisecond // of an intent
+	late = 50 * time.Millisecond // after the response
 )
 
 func (s *shop) did(tenant, thing string) {
@@ -342,7 +342,7 @@ func TestLateEffects(t *testing.T) {
 	} {
 		t.Run(defect, func(t *testing.T) {
 			t.Parallel()
-			report := ask(t, defect, short+"settle: 250ms\n")
+			report := ask(t, defect, short+"settle: 400ms\n")
 			i := slices.IndexFunc(report.Results, func(r idemcheck.Result) bool { return r.Check == check })
 			require.Equal(t, idemcheck.Broken, report.Results[i].Verdict, "%+v", report.Results[i])
 		})
@@ -403,10 +403,11 @@ func TestFailureIsKept(t *testing.T) {
 // TestNoFinalResponse: an API that has a client wait for ever breaks a promise; it is asked on.
 func TestNoFinalResponse(t *testing.T) {
 	t.Parallel()
-	report := ask(t, "nothing is ever done", strings.Replace(profile, "within: 30s", "within: 100ms", 1))
+	// Each request must have its response within this time as well, on a busy machine too.
+	report := ask(t, "nothing is ever done", strings.Replace(short, "within: 30s", "within: 500ms\nsettle: 25ms", 1))
 	i := slices.IndexFunc(report.Results, func(r idemcheck.Result) bool { return r.Check == "replay" })
 	require.Equal(t, idemcheck.Broken, report.Results[i].Verdict)
-	require.Contains(t, report.Results[i].Evidence, "no final response within 100ms")
+	require.Contains(t, report.Results[i].Evidence, "no final response within 500ms")
 }
 
 // TestNothingIsBelieved: where effects cannot be counted, nothing is asked.
