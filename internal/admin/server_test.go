@@ -156,6 +156,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		require.Positive(t, limit, name)
 		require.LessOrEqual(t, limit, 2*time.Minute, name)
 	}
+	s.ReadHeaderTimeout = 200 * time.Millisecond // as the real one, which the test would wait for
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	go func() { _ = s.Serve(l) }()

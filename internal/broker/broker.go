@@ -45,6 +45,8 @@ type Broker interface {
 // Options may be left zero.
 type Options struct {
 	Log *slog.Logger
+	// SetUp is how long JetStream may take to make its stream, or to say what it is; default SetUpWithin.
+	SetUp time.Duration
 	// Pool is the service's database, in which cdc: writes.
 	Pool *postgres.Pool // part: cdc
 }

@@ -39,9 +39,9 @@ func TestExamineASilentServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	_, err = Examine(ctx, "nats://"+l.Addr().String()+","+l.Addr().String())
+	_, err = Examine(ctx, "nats://"+strings.Repeat(l.Addr().String()+",", 60)+l.Addr().String())
 	require.ErrorContains(t, err, "does not respond")
-	require.Less(t, time.Since(began), 2*time.Second)
+	require.Less(t, time.Since(began), time.Minute, "the client waits two seconds for each")
 }
 
 // TestExamineEmbedded: only the process that has the store open can be asked, and it can start while it is asked for.

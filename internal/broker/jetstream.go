@@ -48,6 +48,8 @@ type jetStream struct {
 	ackWait  time.Duration
 	log      *slog.Logger
 
+	setUpWithin time.Duration
+
 	mu    sync.Mutex
 	ready bool // the stream exists; reset by errors that say it does not
 
@@ -86,7 +88,12 @@ func openNATS(brokerURL string, o Options) (*jetStream, error) {
 		password, _ := rest.User.Password()
 		options = append(options, nats.UserInfo(rest.User.Username(), password))
 	}
-	return connect(strings.Join(list, ","), replicas, ackWait, o.Log, options...)
+	b, err := connect(strings.Join(list, ","), replicas, ackWait, o.Log, options...)
+	if err != nil {
+		return nil, err
+	}
+	b.setUpWithin = cmp.Or(o.SetUp, SetUpWithin)
+	return b, nil
 }
 
 func connect(
@@ -122,7 +129,7 @@ func connect(
 		conn.Close()
 		return nil, err
 	}
-	return &jetStream{conn: conn, js: js, replicas: replicas, ackWait: ackWait, log: log}, nil
+	return &jetStream{conn: conn, js: js, replicas: replicas, ackWait: ackWait, log: log, setUpWithin: SetUpWithin}, nil
 }
 
 // setUp creates the stream on first use, and again after an error that says it does not exist.
@@ -135,7 +142,7 @@ func (b *jetStream) setUp(ctx context.Context) error {
 	if !b.conn.IsConnected() {
 		return errNotConnected
 	}
-	ctx, cancel := context.WithTimeout(ctx, SetUpWithin)
+	ctx, cancel := context.WithTimeout(ctx, b.setUpWithin)
 	defer cancel()
 	if err := b.makeStream(ctx); err != nil {
 		return fmt.Errorf("create the stream %s: %w", streamName, err)

@@ -107,7 +107,7 @@ func TestHostileNATS(t *testing.T) {
 		}
 	}()
 	log := &lockedBuffer{}
-	b, err := openNATS("nats://"+listener.Addr().String(), Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	b, err := openNATS("nats://"+listener.Addr().String(), Options{Log: slog.New(slog.NewTextHandler(log, nil)), SetUp: 2 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -466,14 +466,23 @@ func TestReadLimit(t *testing.T) {
 // timer would dispatch it.
 func TestRateLimitedQueueDoesNotStall(t *testing.T) {
 	t.Parallel()
-	l := newLoaded(t, classLimits{alone: 1, rate: 200_000, burst: 1})
-	for i := range 20_000 {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		s, err := l.acquire(ctx, anonymous(1), classRefusal)
-		cancel()
-		require.NoError(t, err, i)
-		s.release()
+	var all sync.WaitGroup
+	for range 8 { // They wait more than they compute.
+		l := newLoaded(t, classLimits{alone: 1, rate: 200_000, burst: 1})
+		all.Go(func() {
+			for i := range 2500 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				s, err := l.acquire(ctx, anonymous(1), classRefusal)
+				cancel()
+				if err != nil {
+					t.Errorf("the request %d waits: %v", i, err)
+					return
+				}
+				s.release()
+			}
+		})
 	}
+	all.Wait()
 }
 
 // TestAbortedRequestReleasesItsSlot: net/http's own panic goes on to net/http, and takes no slot with it.

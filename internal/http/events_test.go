@@ -14,7 +14,7 @@ import (
 // gives, is a read like any other.
 func TestEventsWhoseCommitIsLost(t *testing.T) {
 	t.Parallel()
-	_, api, proxy := world.Proxied(t, world.LocalOptions{})
+	_, api, proxy := world.Proxied(t, patient)
 	for _, statement := range []string{"PlanByIndex", "FeedAssignPositions"} {
 		for _, arm := range []func(*pgproxy.Proxy, string) *pgproxy.Cut{
 			(*pgproxy.Proxy).BeforeCommit, (*pgproxy.Proxy).AfterCommit,

@@ -49,11 +49,20 @@ func (s *Server) HoldWrites(tenantID string) (free func(), waiting func() int) {
 	return free, waiting
 }
 
-// FillWrites has as many requests of a tenant wait for a slot for writes as may.
+// ForgetKeys has each key be looked up again, as after a second.
+func (s *Server) ForgetKeys() {
+	s.auth.mu.Lock()
+	defer s.auth.mu.Unlock()
+	clear(s.auth.known)
+	clear(s.auth.refused)
+}
+
+// FillWrites has as many requests of a tenant wait for a slot for writes as may, and the next be told so at once.
 func (s *Server) FillWrites(tenantID string) {
 	a := s.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.fullAfter = 0
 	a.client(clientID{tenant: tenantID}).queues[classWrite].waiting = make([]chan struct{}, queueMax)
 }
 

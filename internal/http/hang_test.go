@@ -48,7 +48,7 @@ func TestResponseIsInTimeWhenTheDatabaseHangs(t *testing.T) {
 			hold := proxy.Hold(c.statement, release)
 			began := time.Now()
 			a := c.send(api)
-			require.Less(t, time.Since(began), 3*stripeTimeout+2*time.Second) // two of them are a busy machine's
+			require.Less(t, time.Since(began), 3*stripeTimeout+6*time.Second) // six of them are a busy machine's
 			require.True(t, hold.HasFired(), "nothing has hung")
 			require.NoError(t, a.Err)
 			require.Equal(t, http.StatusServiceUnavailable, a.Status, a)

@@ -13,10 +13,7 @@ import (
 // unknown length and waits would get none. So here the response is sent, and then the rest of the body is read and
 // dropped, within limits (RFC 9112, section 9.6).
 
-const (
-	lingerTime  = 5 * time.Second // less than a client could take for sending its body slowly
-	lingerBytes = 16 << 20
-)
+const lingerBytes = 16 << 20
 
 // lingerAfter arranges that a refusal reaches a client that is still sending. It must be called before the response
 // is written.
@@ -39,7 +36,7 @@ func (w *statusWriter) linger(r *http.Request) {
 		return
 	}
 	control := http.NewResponseController(w.ResponseWriter)
-	if control.Flush() != nil || control.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+	if control.Flush() != nil || control.SetReadDeadline(time.Now().Add(w.times.Linger)) != nil {
 		return
 	}
 	_, _ = io.CopyN(io.Discard, r.Body, lingerBytes) // An error is the end of the client, or of our patience.

@@ -85,7 +85,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		}
 		r = r.WithContext(ctx)
 		w.Header().Set("Request-Id", visit.requestID)
-		seen := &statusWriter{ResponseWriter: w, visit: visit, unread: s.unread}
+		seen := &statusWriter{ResponseWriter: w, visit: visit, unread: s.unread, times: s.o.Clients}
 		defer seen.linger(r) // after the metrics, which do not count it
 		defer visit.slot.release()
 		defer func() {
@@ -187,6 +187,7 @@ type statusWriter struct {
 	http.ResponseWriter
 	visit     *visit
 	unread    *unread
+	times     ClientTimes
 	status    int
 	lingering bool
 }
@@ -200,7 +201,7 @@ func (w *statusWriter) WriteHeader(status int) {
 	}
 	// The deadline starts here and not with the request, because the work may have taken
 	// long. A recorder in a test has no deadline, hence no check of the error.
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout))
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.times.Read))
 	w.ResponseWriter.WriteHeader(status)
 }
 

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -33,16 +34,30 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 20 * time.Second // Plenty for a body of 64 KiB.
-	answerTimeout     = 15 * time.Second // A client that does not read its response would delay a deployment.
 	writeTimeout      = time.Minute      // of what precedes the response, such as 100 Continue
 	idleTimeout       = 2 * time.Minute
 )
+
+// ClientTimes are how long the server waits for what only a client can do. Zero is the default.
+type ClientTimes struct {
+	Read     time.Duration // for it to read its response; default 15 s: one that does not would delay a deployment
+	Linger   time.Duration // for the rest of a body that was refused; default 5 s
+	Unsigned time.Duration // for the whole body of a webhook whose signature is not checked yet; default 5 s
+}
+
+func (c ClientTimes) orDefault() ClientTimes {
+	return ClientTimes{
+		Read:     cmp.Or(c.Read, 15*time.Second),
+		Linger:   cmp.Or(c.Linger, 5*time.Second), // less than a client could take for sending its body slowly
+		Unsigned: cmp.Or(c.Unsigned, 5*time.Second),
+	}
+}
 
 // headersMax is for the request line and all headers. They are read before it is known who sends them, so no limit but
 // this one holds for their bytes. net/http adds 4 KiB to it for what it has read ahead, so it reads up to 20 KiB.
 const headersMax = 16 << 10
 
-// Options of NewServer. All are required but Metrics, Log and Tracer.
+// Options of NewServer. All are required but Clients, Metrics, Log and Tracer.
 type Options struct {
 	Pool       *postgres.Pool
 	Keys       *idempotency.Store
@@ -59,6 +74,7 @@ type Options struct {
 	Within     time.Duration       // the time one request may take; shorter than the lease
 	DrainDelay time.Duration       // how long requests are still accepted at shutdown, so that load balancers see it
 	Drain      time.Duration       // the time for requests in progress to finish after that
+	Clients    ClientTimes         // what they may take
 	RateLimit  float64             // new requests per second and tenant, and a hundred times as many reads; 0 is no limit
 	Retention  time.Duration       // how long stored responses are replayed; printed on /docs/idempotency // part: docs
 	Metrics    prometheus.Registerer
@@ -104,6 +120,7 @@ func NewServer(o Options) *Server {
 	if o.WebhookReceived == nil {
 		o.WebhookReceived = func() {}
 	}
+	o.Clients = o.Clients.orDefault()
 	f, networks := promauto.With(o.Metrics), newNetworks()
 	s := &Server{
 		o:         o,

@@ -35,9 +35,14 @@ import (
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/openapi"
+	"example.com/payonce/testkit/parallel"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) {
+	openapi.MustRead(httpapi.OpenAPI())
+	parallel.AtLeast(16) // Most wait for what a client or Stripe may take.
+	dbtest.Main(m)
+}
 
 const webhookSecret = "whsec_test"
 

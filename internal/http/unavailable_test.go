@@ -18,6 +18,7 @@ import (
 func TestReasonsOfRefusals(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, nil)
+	s.o.Clients.Unsigned = 100 * time.Millisecond
 	own := s.networks.of(httptest.NewRequest("GET", "/", nil).RemoteAddr)
 	const madeUp, valid = "payonce_a_madeup", "payonce_a_valid"
 	s.knows(valid, tenant{id: "ten_a"})

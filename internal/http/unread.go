@@ -6,7 +6,7 @@ import (
 )
 
 // A response stays in memory until the kernel has taken it, and that takes as long as the client does not read, up to
-// answerTimeout. A few connections that ask for pages of a list and do not read them could so take gigabytes. So the bytes
+// ClientTimes.Read. A few connections that ask for pages of a list and do not read them could so take gigabytes. So the bytes
 // that wait have a limit, and a request is refused before its response is made if its tenant has more than its share of
 // what is left. One tenant can then have a fifth of all, and leaves room for each that comes.
 

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/netip"
 	"sync"
-	"time"
 )
 
 // Anybody can send a webhook, and its signature can be checked only when its whole body is there. So until then all
@@ -14,9 +13,8 @@ import (
 // a flood, as all do behind a proxy.
 
 const (
-	webhookMax   = 1 << 20
-	unsignedMax  = 32 << 20        // of all bodies whose signature is not checked yet
-	unsignedTime = 5 * time.Second // in which such a body must arrive
+	webhookMax  = 1 << 20
+	unsignedMax = 32 << 20 // of all bodies whose signature is not checked yet
 )
 
 // errTooManyBodies is for a webhook that was given up so that others have room.

@@ -91,7 +91,7 @@ func (s *Server) readSigned(w http.ResponseWriter, r *http.Request) ([]byte, err
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	control, unread := http.NewResponseController(w), r.Body // A recorder in a test has no deadlines.
-	arriveBy := time.Now().Add(unsignedTime)
+	arriveBy := time.Now().Add(s.o.Clients.Unsigned)
 	_ = control.SetReadDeadline(arriveBy)
 	unsigned := s.unsigned.add(unread, s.networks.of(r.RemoteAddr), func() {
 		cancel()

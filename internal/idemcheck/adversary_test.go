@@ -94,7 +94,7 @@ name: an adversary
 key: {optional: true}
 intent: {path: /things, body: '{"thing":"{{n}}"}'}
 effects: {url: '/effects?thing={{n}}'}
-within: 2s
+within: 30s
 settle: 25ms
 concurrent: 10
 `
@@ -125,7 +125,7 @@ func TestGoodServersAreClean(t *testing.T) {
 		serve   func(a *adversary, w http.ResponseWriter, t thing)
 	}{
 		"bare keys": {"", nil, created},
-		"slow":      {"", nil, func(a *adversary, w http.ResponseWriter, t thing) { a.once(w, t, t.key, 200, 200*time.Millisecond) }},
+		"slow":      {"", nil, func(a *adversary, w http.ResponseWriter, t thing) { a.once(w, t, t.key, 200, 100*time.Millisecond) }},
 		"closes": {"", nil, func(a *adversary, w http.ResponseWriter, t thing) {
 			w.Header().Set("Connection", "close")
 			created(a, w, t)

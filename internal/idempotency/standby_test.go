@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -28,9 +29,12 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 	dbtest.SetStandbys(t, pool, "nobody")
 	var found idempotency.Found
 	var err error
-	for began := time.Now(); err == nil && time.Since(began) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
-		found, err = r.store.Lookup(t.Context(), request("k")) // Not every session, and not the checkpointer, has read the setting at once.
-	}
+	require.Eventually(t, func() bool { // Not every session, and not the checkpointer, has read the setting at once.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // less than it waits for a standby
+		defer cancel()
+		found, err = r.store.Lookup(ctx, request("k"))
+		return errors.Is(err, postgres.ErrStandbyAway)
+	}, time.Minute, 10*time.Millisecond)
 	require.ErrorIs(t, err, postgres.ErrStandbyAway, "what a failover may lose is not given")
 	require.True(t, postgres.Unavailable(err))
 	require.Zero(t, found)
@@ -38,7 +42,7 @@ func TestReplayWaitsForTheStandby(t *testing.T) {
 	require.Equal(t, idempotency.Fresh, r.state("new").State)
 
 	// A claim whose COMMIT did not wait is read back, and is not believed either.
-	waited, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	waited, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	begun := make(chan error, 1)
 	go func() {

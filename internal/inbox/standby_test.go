@@ -1,6 +1,8 @@
 package inbox_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -25,9 +27,12 @@ func TestDuplicateWaitsForTheStandby(t *testing.T) {
 	require.True(t, fresh)
 
 	dbtest.SetStandbys(t, pool, "nobody")
-	for began := time.Now(); err == nil && time.Since(began) < time.Minute; time.Sleep(10 * time.Millisecond) {
-		_, err = intake.Receive(t.Context(), event) // The checkpointer has not read the setting at once.
-	}
+	require.Eventually(t, func() bool { // The checkpointer has not read the setting at once.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // less than it waits for a standby
+		defer cancel()
+		_, err = intake.Receive(ctx, event)
+		return errors.Is(err, postgres.ErrStandbyAway)
+	}, time.Minute, 10*time.Millisecond)
 	require.ErrorIs(t, err, postgres.ErrStandbyAway, "what a failover may lose is not acknowledged")
 	require.True(t, postgres.Unavailable(err))
 

@@ -1,6 +1,8 @@
 package outbox_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -26,10 +28,12 @@ func TestFeedWaitsForTheStandby(t *testing.T) {
 	require.True(t, hasMore)
 	dbtest.SetStandbys(t, pool, "nobody")
 	var events []outbox.Envelope
-	for began := time.Now(); err == nil && time.Since(began) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
-		// All have a position: nothing is written. The checkpointer has not read the setting at once.
-		events, _, err = feed.List(t.Context(), tenant, "", 2)
-	}
+	require.Eventually(t, func() bool { // All have a position: nothing is written. The checkpointer has not read the setting at once.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // less than it waits for a standby
+		defer cancel()
+		events, _, err = feed.List(ctx, tenant, "", 2)
+		return errors.Is(err, postgres.ErrStandbyAway)
+	}, time.Minute, 10*time.Millisecond)
 	require.ErrorIs(t, err, postgres.ErrStandbyAway)
 	require.Empty(t, events)
 	events, _, err = feed.List(t.Context(), tenant, "ord_3-1", 2)

@@ -744,7 +744,7 @@ func TestReaper(t *testing.T) {
 
 	t.Run("KeepsTheTableAtItsSize", func(t *testing.T) {
 		t.Parallel()
-		pool := dbtest.New(t)
+		pool := dbtest.Fresh(t) // whose table has no room yet
 		relay, reaper := outbox.NewRelay(
 			pool, &brokerLog{}, outbox.RelayOptions{},
 		), outbox.NewReaper(

@@ -14,7 +14,7 @@ import (
 // events that it marks.
 func TestReplayReadsTheOutboxOnce(t *testing.T) {
 	t.Parallel()
-	pool := dbtest.New(t)
+	pool := dbtest.Fresh(t)
 	const events = 20_000 // forty steps
 	exec(t, pool, `INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, published_at)
 		SELECT 'ten_a', 'pay_' || n, 1, 'payment.failed', '{}', n, clock_timestamp() - interval '1 hour'

@@ -2,18 +2,16 @@ package dbtest
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
-	"runtime"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/devpg"
+	"example.com/payonce/testkit/parallel"
 )
 
 const (
@@ -163,7 +161,7 @@ type tests struct {
 }
 
 func (t tests) Run() int {
-	raiseParallel()
+	parallel.AtLeast(parallelMin)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -176,16 +174,6 @@ func (t tests) Run() int {
 		code = max(code, 1)
 	}
 	return code
-}
-
-// raiseParallel gives -parallel, which is the number of processors by default, its least value.
-func raiseParallel() {
-	flag.Parse()
-	set := false
-	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
-	if !set && runtime.GOMAXPROCS(0) < parallelMin {
-		_ = flag.Set("test.parallel", strconv.Itoa(parallelMin)) // a number is valid
-	}
 }
 
 func open(t testing.TB, url string) *postgres.Pool {

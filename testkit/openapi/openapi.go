@@ -19,6 +19,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,21 +52,36 @@ type loading struct {
 }
 
 // New returns the validator of a document. If the document cannot be read, the first test of a process that needs it
-// fails with the reason, and the others do not run: they would all fail for it. Whether the document is also right, its
+// fails with the reason, and the others fail with a line that names that test: they would all fail for it. Whether the document is also right, its
 // examples among them, is for [Validate] to say, which one test calls.
 func New(tb testing.TB, document []byte) *Validator {
 	tb.Helper()
-	found, _ := loaded.LoadOrStore(string(document), &loading{})
-	l := found.(*loading)
-	l.once.Do(func() { l.validator, l.err = load(document) })
+	l := once(document)
 	if l.err == nil {
 		return l.validator
 	}
 	if name := tb.Name(); !l.failed.CompareAndSwap(nil, &name) {
-		tb.Skipf("not run: the OpenAPI document cannot be read, see the failure of %s", *l.failed.Load())
+		tb.Fatalf("the OpenAPI document cannot be read: see %s", *l.failed.Load())
 	}
 	tb.Fatalf("the OpenAPI document cannot be read: %s\n%s", brief(l.err), remedy)
 	return nil
+}
+
+// once loads a document, if that has not been done.
+func once(document []byte) *loading {
+	found, _ := loaded.LoadOrStore(string(document), &loading{})
+	l := found.(*loading)
+	l.once.Do(func() { l.validator, l.err = load(document) })
+	return l
+}
+
+// MustRead ends a test binary whose tests check answers against a document that cannot be read: all of them would fail
+// for it. It is called in TestMain.
+func MustRead(document []byte) {
+	if err := once(document).err; err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "no test has run: the OpenAPI document cannot be read: %s\n%s\n", brief(err), remedy)
+		os.Exit(1)
+	}
 }
 
 // remedy is what to do about a document that is not valid.

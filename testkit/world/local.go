@@ -40,6 +40,7 @@ type LocalOptions struct {
 	ActionTimeout time.Duration
 	StripeRPS     float64
 	RateLimit     float64
+	Clients       httpapi.ClientTimes
 	DataKey       string                                  // default the key DataKey; "none": what is written is not sealed
 	Gateway       func(payments.Gateway) payments.Gateway // put something around it
 	Boundary      func(operation, recoveryPoint string)
@@ -95,7 +96,7 @@ func (w *World) Local(o LocalOptions) *Local {
 	l.Disputes = disputed // part: disputes
 	wired := &wiring{server: httpapi.Options{
 		Pool: pool, Keys: keys, Operations: table, Payments: money, Paths: payments.Paths(), Own: o.Own,
-		Within: within, Drain: Patience, RateLimit: o.RateLimit, Metrics: metrics, Log: o.Log, Tracer: o.Tracer,
+		Within: within, Drain: Patience, RateLimit: o.RateLimit, Clients: o.Clients, Metrics: metrics, Log: o.Log, Tracer: o.Tracer,
 		WebhookSecrets: []string{WebhookSecret},
 		Feed:           outbox.NewFeed(pool, payments.RenderEvents), // part: events
 		Retention:      72 * time.Hour,                              // part: docs

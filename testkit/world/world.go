@@ -17,11 +17,15 @@ import (
 	"example.com/payonce/internal/sealed"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/openapi"
 )
 
 // Main runs the tests of a package that uses this one, and cleans up; more is what
 // else there is to clean up.
-func Main(m *testing.M, more ...func()) { dbtest.Main(m, append(more, removeBinary)...) }
+func Main(m *testing.M, more ...func()) {
+	openapi.MustRead(httpapi.OpenAPI())
+	dbtest.Main(m, append(more, removeBinary)...)
+}
 
 // Short times, so that a test of a lease takes seconds. Their relations are
 // those of production: a lease is longer than three attempts at Stripe.
