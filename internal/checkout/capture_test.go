@@ -253,7 +253,7 @@ func TestManualCheckout_CanceledByTheCustomer(t *testing.T) {
 		// The cancel has begun when the customer passes. Whichever is executed first at Stripe, both agree.
 		t.Run(name+"WhileTheyPass", func(t *testing.T) {
 			t.Parallel()
-			s := shop.New(t, world.LocalOptions{})
+			s := shop.New(t, world.ShortTimeouts("one")) // the checkout waits for the cancel until its time is over
 			body := shop.TeasLater("pm_card_authenticationRequired")
 			require.Equal(t, http.StatusAccepted, s.Checkout("k", body).Status)
 			cancels := s.World.Sim.Hold(stripesim.Selector{Op: "intent.cancel"}, stripesim.BeforeEffect)

@@ -153,8 +153,8 @@ func TestDatabaseAwayAfterTheFirstCommit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, api, proxy := world.Proxied(t, world.LocalOptions{})
-			request := c.request(api)
+			w, api, proxy := world.Proxied(t, world.ShortTimeouts("one"))
+			request := c.request(w.Local(world.LocalOptions{Name: "direct"}))
 			release := make(chan struct{})
 			held := c.hold(proxy, "name: "+c.text+" ", release)
 			answer := world.Async(func() world.Answer { return api.Post(request.path, "k", request.body) })
@@ -209,7 +209,7 @@ func TestStalledLinkReturnsTheOutcome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, stalled, proxy := world.Proxied(t, world.LocalOptions{Name: "stalled"})
+			w, stalled, proxy := world.Proxied(t, world.ShortTimeouts("stalled"))
 			other := w.Local(world.LocalOptions{Name: "other"})
 			order, payment := other.Order(), ""
 			if c.method != "" {
@@ -281,11 +281,13 @@ func TestDatabaseAway(t *testing.T) {
 		t.Run("After/"+point, func(t *testing.T) {
 			t.Parallel()
 			var away func()
-			w, api, proxy := world.Proxied(t, world.LocalOptions{Boundary: func(operation, at string) {
+			options := world.ShortTimeouts("one")
+			options.Boundary = func(operation, at string) {
 				if operation == "create_payment" && at == point {
 					away()
 				}
-			}})
+			}
+			w, api, proxy := world.Proxied(t, options)
 			order := api.Order()
 			away = func() { proxy.Away(true) }
 			answer := api.Pay("k", order, "pm_card_visa")

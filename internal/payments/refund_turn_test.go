@@ -37,7 +37,9 @@ func TestRefundWhoseTimeEndsBeforeItsTurn(t *testing.T) {
 			t.Parallel()
 			w := world.New(t)
 			log := &logs.Buffer{}
-			api := w.Local(world.LocalOptions{Log: log.Logger(slog.LevelWarn)}) // has less time for a request than LimitWait
+			options := world.ShortTimeouts("short") // has less time for a request than LimitWait
+			options.Log = log.Logger(slog.LevelWarn)
+			api := w.Local(options)
 			payment := api.Pay("k", api.Order(), visa).ID()
 			hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
 			first := world.Async(func() world.Answer { return refund(w.Local(world.LongTimeouts("long")), "first", payment) })
@@ -67,7 +69,7 @@ func TestRefundWhoseTimeEndsBeforeItsTurn(t *testing.T) {
 // TestRefundWhoseTimeEndsInItsFirstLook: it is not known whether another refund is under way, so that is not said.
 func TestRefundWhoseTimeEndsInItsFirstLook(t *testing.T) {
 	t.Parallel()
-	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	w, api, proxy := world.Proxied(t, world.ShortTimeouts("short"))
 	payment := api.Pay("k", api.Order(), visa).ID()
 	w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.RateLimited, Times: -1})
 	require.Equal(t, http.StatusAccepted, refund(api, "first", payment).Status) // T1 has looked, and this is taken over

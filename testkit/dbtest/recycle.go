@@ -172,6 +172,22 @@ func Kept(t testing.TB, url, key string, open func() (*postgres.Pool, error)) *p
 	return pool
 }
 
+// EndSessions ends the idle sessions of all kept pools of a database of URL or URLWith, for a test that copies the
+// database: PostgreSQL copies only a database without sessions.
+func EndSessions(url string) {
+	s, err := shared()
+	if err != nil {
+		return // and there are no kept pools
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.open[url]; d != nil {
+		for _, pool := range d.kept {
+			pool.Reset()
+		}
+	}
+}
+
 // empty makes a database like a new one. An error says why it cannot.
 func (s *server) empty(ctx context.Context, d *database) error {
 	if err := d.rest(ctx); err != nil {

@@ -21,6 +21,7 @@ import (
 	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
 )
 
 // Books is a world with one server, its reconciler and its audit: for tests that
@@ -95,7 +96,7 @@ func (b *Books) Audit() Report {
 	require.NoError(b.T, err)
 	defer pool.Close()
 	gateway := stripe.New(stripe.Options{
-		SecretKey: stripesim.DefaultKey, BaseURL: b.StripeURL, Timeout: StripeTimeout, Limits: stripe.NewLimits(0, nil),
+		SecretKey: stripesim.DefaultKey, BaseURL: b.StripeURL, Timeout: localStripeTimeout, Limits: stripe.NewLimits(0, nil),
 		Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
 	})
 	r, err := audit.Run(postgres.ForAllTenants(context.Background(), "audit"), pool, gateway, nil, 48*time.Hour)
@@ -202,6 +203,7 @@ func (b *Books) CopyDatabase(suffix string) (dsn string) {
 	}
 	b.DB.Reset()
 	b.API.Pool.Reset()
+	dbtest.EndSessions(b.URL) // of servers that earlier tests of the database have had
 	Eventually(b.T, Patience, "the database has no sessions", func() bool {
 		conn, err := pgx.Connect(context.Background(), server)
 		require.NoError(b.T, err)

@@ -35,8 +35,8 @@ type LocalOptions struct {
 	Database      string // another way to the database, such as one that fails
 	Stripe        string // another way to Stripe
 	MaxConn       int32
-	Lease         time.Duration
-	StripeTimeout time.Duration
+	Lease         time.Duration // default a minute; it is longer than three times StripeTimeout
+	StripeTimeout time.Duration // of one attempt; default ten seconds
 	ActionTimeout time.Duration
 	StripeRPS     float64
 	RateLimit     float64
@@ -176,8 +176,8 @@ func (o LocalOptions) withDefaults(w *World) LocalOptions {
 			*d = otherwise
 		}
 	}
-	set(&o.Lease, Lease)
-	set(&o.StripeTimeout, StripeTimeout)
+	set(&o.Lease, localLease)
+	set(&o.StripeTimeout, localStripeTimeout)
 	set(&o.ActionTimeout, time.Hour)
 	if o.Name == "" {
 		o.Name = "local"

@@ -33,6 +33,12 @@ func LongTimeouts(name string) LocalOptions {
 	return LocalOptions{Name: name, StripeTimeout: 10 * time.Second, Lease: time.Minute}
 }
 
+// ShortTimeouts are options of a server whose test waits until a request's time is over. A busy machine may use such a
+// time up, so what the test needs beside that request is another server's.
+func ShortTimeouts(name string) LocalOptions {
+	return LocalOptions{Name: name, StripeTimeout: StripeTimeout, Lease: Lease}
+}
+
 // Proxied is a server that talks to its database through a proxy.
 func Proxied(t testing.TB, o LocalOptions) (*World, *Local, *pgproxy.Proxy) {
 	t.Helper()
