@@ -11,11 +11,9 @@ import (
 
 	"example.com/payonce/testkit/brokertest"
 	"example.com/payonce/testkit/dbtest"
-	"example.com/payonce/testkit/parallel"
 )
 
 func TestMain(m *testing.M) {
-	parallel.AtLeast(24)              // Most wait for a server that is away, and none computes much.
 	retryPause = 5 * time.Millisecond // part: consumers
 	// The server's own clock and its last flush end by themselves, and on a busy
 	// machine later than goleak has patience.

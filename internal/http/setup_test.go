@@ -40,7 +40,7 @@ import (
 
 func TestMain(m *testing.M) {
 	openapi.MustRead(httpapi.OpenAPI())
-	parallel.AtLeast(16) // Most wait for what a client or Stripe may take.
+	parallel.AtLeast(12) // Most wait for what a client or Stripe may take.
 	dbtest.Main(m)
 }
 
