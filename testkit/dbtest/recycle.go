@@ -31,9 +31,18 @@ CREATE SCHEMA dbtest;
 CREATE TABLE dbtest.changed (command text NOT NULL);
 CREATE FUNCTION dbtest.note() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
+	IF current_setting('dbtest.undone', true) = 'on' THEN
+		RETURN;
+	END IF;
 	INSERT INTO dbtest.changed VALUES (tg_tag);
 END $$;
 CREATE EVENT TRIGGER dbtest_note ON ddl_command_end EXECUTE FUNCTION dbtest.note()`
+
+// Undone is a change of the schema that the caller undoes before its test ends, for whatever the test's result: the database is
+// used again.
+func Undone(change string) string {
+	return "SET LOCAL dbtest.undone = on; " + change
+}
 
 // keepsSeeds copies what the migrations have written, rows and values of sequences, so that it can be put back.
 const keepsSeeds = `

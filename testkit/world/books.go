@@ -90,11 +90,11 @@ type Report audit.Report
 // process, so that a test needs no program; that the command's exit status is the verdict is a test of cmd/api.
 func (b *Books) Audit() Report {
 	b.T.Helper()
-	pool, err := postgres.Open(context.Background(), b.asService(), postgres.Options{
-		Name: "payonce-cli", MaxConn: 4, ReadOnly: true, Box: b.Box(DataKey),
+	pool := dbtest.Kept(b.T, b.URL, "audit", func() (*postgres.Pool, error) {
+		return postgres.Open(context.Background(), b.asService(), postgres.Options{
+			Name: "payonce-cli", MaxConn: 4, ReadOnly: true, Box: b.Box(DataKey),
+		})
 	})
-	require.NoError(b.T, err)
-	defer pool.Close()
 	gateway := stripe.New(stripe.Options{
 		SecretKey: stripesim.DefaultKey, BaseURL: b.StripeURL, Timeout: localStripeTimeout, Limits: stripe.NewLimits(0, nil),
 		Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
@@ -233,10 +233,10 @@ func (b *Books) OnDatabase(dsn string) *World {
 // AgeWork makes all unfinished work so much older.
 func (b *Books) AgeWork(d time.Duration) {
 	b.T.Helper()
-	b.Exec("ALTER TABLE stripe_call_rows DISABLE TRIGGER USER")
+	b.Exec(dbtest.Undone("ALTER TABLE stripe_call_rows DISABLE TRIGGER USER"))
+	defer b.Exec(dbtest.Undone("ALTER TABLE stripe_call_rows ENABLE TRIGGER USER"))
 	b.Exec(`UPDATE stripe_calls
 		SET first_sent_at = first_sent_at - $1::interval, last_sent_at = last_sent_at - $1::interval`, d)
-	b.Exec("ALTER TABLE stripe_call_rows ENABLE TRIGGER USER")
 	b.Exec("UPDATE orders SET created_at = created_at - $1::interval", d)
 	b.Exec("UPDATE intent_searches SET from_at = from_at - $1::interval, until_at = until_at - $1::interval", d)
 	b.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval WHERE finished_at IS NULL", d)
