@@ -15,7 +15,7 @@ import (
 
 // variantsMax is how many packages of the service go may compile once more for the tests of another package. Each costs
 // every `go test ./...` up to three seconds of a processor, and every edit of the package as many times.
-const variantsMax = 40
+const variantsMax = 8
 
 // TestVariants: a test file in its package, rather than in package x_test, makes go compile again whatever the tests import
 // that imports the package.
