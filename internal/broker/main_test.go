@@ -15,11 +15,12 @@ import (
 
 func TestMain(m *testing.M) {
 	retryPause = 5 * time.Millisecond // part: consumers
-	// The server's own clock and its last flush end by themselves, and on a busy
+	// The server's own clock and its last flushes end by themselves, and on a busy
 	// machine later than goleak has patience.
 	goleak.VerifyTestMain(dbtest.Tests(m),
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"))
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"))
 }
 
 var quiet = Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}

@@ -41,6 +41,11 @@ func NumberIn(text string) bool {
 			i += size
 			continue
 		}
+		if n := uuidAt(text, i); n > 0 {
+			groups, all, between = nil, nil, 0
+			i += n
+			continue
+		}
 		word := wordOf(text[i:])
 		digits, before, after := onlyDigits(word)
 		g := group{digits, i > 0 && text[i-1] == '+'}
@@ -66,6 +71,34 @@ func NumberIn(text string) bool {
 		i += len(word)
 	}
 	return aloneIsCard(all)
+}
+
+// uuidAt is the length of the UUID that begins at i, or 0. A UUID is an identifier, as clients choose it for keys: in about one
+// random UUID in a million, digits of its groups look like a card in the groups of four that are printed. A UUID without
+// any letter, one in fifty million, is read like other text.
+func uuidAt(text string, i int) int {
+	const length = len("00000000-0000-0000-0000-000000000000")
+	if len(text)-i < length || i > 0 && alphanumeric(text[i-1]) || len(text)-i > length && alphanumeric(text[i+length]) {
+		return 0
+	}
+	letters := false
+	for at := range length {
+		c := text[i+at]
+		switch {
+		case at == 8 || at == 13 || at == 18 || at == 23:
+			if c != '-' {
+				return 0
+			}
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			letters = true
+		case !digit(c):
+			return 0
+		}
+	}
+	if !letters {
+		return 0
+	}
+	return length
 }
 
 // NumberInID reports whether an id, of letters and digits as others make them up, contains the number of a card, also

@@ -76,6 +76,8 @@ func TestWhatIsNoCardPasses(t *testing.T) {
 		"part of an id":                  "a1b4242424242424242",
 		"part of a hash":                 "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b8224242424242424242c",
 		"a UUID of many digits":          "42424242-4242-4242-8242-424242424242",
+		"a UUID with a card's groups":    "abcd4242-4242-4242-8003-abcdefabcdef",
+		"a key with such a UUID":         "order-abcd4242-4242-4242-8003-abcdefabcdef",
 		"sizes":                          "36 38 40 42 44 46 48",
 		"prices":                         "300 200 150 100 75",
 		"more prices, which pass Luhn":   "4000 42 4242 424244",
