@@ -25,6 +25,7 @@ func TestFiltersByTimeAreARangeOfIDs(t *testing.T) {
 	made := func(ms int) string { return ids.At(ids.Order, at.Add(time.Duration(ms)*time.Millisecond)) }
 	require.True(t, in(filter{}, "", made(0)))
 	require.True(t, in(filter{}, "", "ord_vvvvvvvvvvvvvvvvvvvvvvvvvv"))
+	require.Empty(t, paging.Between(ids.Order, "", time.Time{}, time.Time{}).From, "without a time there is no first id")
 	for name, c := range map[string]struct {
 		f    filter
 		want []int // the milliseconds that it has

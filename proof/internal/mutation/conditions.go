@@ -17,7 +17,7 @@ import (
 // Packages are those whose conditions have mutants: what moves money, the
 // patterns below it, and the batches in which both are sent.
 var Packages = []string{
-	"payments", "idempotency", "outbox", "inbox", "checkout", "disputes", "reconcile", "compare",
+	"payments", "paging", "idempotency", "outbox", "inbox", "checkout", "disputes", "reconcile", "compare",
 	"postgres", "broker",
 }
 
