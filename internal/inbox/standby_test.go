@@ -32,8 +32,8 @@ func TestDuplicateWaitsForTheStandby(t *testing.T) {
 		defer cancel()
 		_, err = intake.Receive(ctx, event)
 		return errors.Is(err, postgres.ErrStandbyAway)
-	}, time.Minute, 10*time.Millisecond)
-	require.ErrorIs(t, err, postgres.ErrStandbyAway, "what a failover may lose is not acknowledged")
+	}, time.Minute, 10*time.Millisecond, "what a failover may lose is not acknowledged")
+	require.ErrorIs(t, err, postgres.ErrStandbyAway)
 	require.True(t, postgres.Unavailable(err))
 
 	dbtest.SetStandbys(t, pool, "")
