@@ -80,7 +80,7 @@ type Options struct {
 	// Statement is the timeout of one statement; default 10 s. A wait for a lock ends after half of it, and a wait for
 	// an unresponsive server soon after it.
 	Statement time.Duration
-	// Idle is how long a connection is kept that nobody uses; default 10 s. That of readiness is kept for two minutes.
+	// Idle is how long an unused connection is kept; default 10 s. The connection of readiness is kept for two minutes.
 	Idle time.Duration
 	// ReadOnly accepts a server that cannot be written to, for commands that only read.
 	ReadOnly bool

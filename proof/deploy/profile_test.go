@@ -19,7 +19,7 @@ import (
 
 // TestProfileObserve asks the containers of the profile observe for what they are
 // there for: Grafana for every panel of every dashboard, Jaeger for the trace of a
-// payment. What is typed before it, in step docker of .ci/run, starts them and plays
+// payment. What is typed before it, in step containers of .ci/run, starts them and plays
 // the demo; elsewhere it says so and skips.
 func TestProfileObserve(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func observedAt(t *testing.T, setting string) string {
 	t.Helper()
 	at := strings.TrimSuffix(os.Getenv(setting), "/")
 	if at == "" {
-		t.Skip("SKIPPED: " + setting + " names none; step docker of .ci/run starts one")
+		t.Skip("SKIPPED: " + setting + " names none; step containers of .ci/run starts one")
 	}
 	return at
 }

@@ -154,7 +154,7 @@ func report(o options, results []mutation.Result, lists mutation.Lists) error {
 	if o.tests != "" {
 		among = "tests that -tests chooses and that reach it"
 	}
-	j := lists.Judge(results)
+	j := lists.Classify(results)
 	for _, r := range j.Misplaced {
 		fmt.Printf("%s\n  is listed as equivalent (%s), but %s kills it\n", r.ID, lists.Equivalent[r.ID], r.By)
 	}

@@ -273,8 +273,8 @@ func (r *Recorded) text() string {
 	return b.String()
 }
 
-// Judged is what a run says about its mutants.
-type Judged struct {
+// Classified are the mutants of a run by what the lists say of them.
+type Classified struct {
 	Killed, Equivalent, Known int
 	Left                      []Result // were not tried on every test, for lack of time
 	New                       []Result // no test kills them, and no list has them
@@ -282,8 +282,8 @@ type Judged struct {
 	Better                    []Result // are listed as survivors, and a test kills them
 }
 
-// Judge sorts the results of a run.
-func (l Lists) Judge(results []Result) (j Judged) {
+// Classify compares the results of a run with the lists: which mutants survive that no list names, which a list names wrongly.
+func (l Lists) Classify(results []Result) (j Classified) {
 	for _, r := range results {
 		equivalent, known := l.Equivalent[r.ID] != "", l.Survivors[r.ID] != ""
 		switch {

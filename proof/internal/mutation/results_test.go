@@ -71,7 +71,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	of := func(id string, v Verdict) Result { return Result{Mutant: Mutant{ID: id}, Verdict: v} }
 	lists := Lists{Equivalent: map[string]string{"e1": "x", "e2": "x"}, Survivors: map[string]string{"s1": "x", "s2": "x"}}
-	j := lists.Judge([]Result{of("e1", Survived), of("e2", Killed), of("s1", Survived), of("s2", Killed), of("k", Killed),
+	j := lists.Classify([]Result{of("e1", Survived), of("e2", Killed), of("s1", Survived), of("s2", Killed), of("k", Killed),
 		of("new", Survived), of("undecided", Unknown), of("left", Left), of("never", "")})
 	ids := func(list []Result) (ids []string) {
 		for _, r := range list {
