@@ -76,7 +76,7 @@ func (c *cell) command(words ...string) []byte {
 	return out
 }
 
-func (c *cell) start() { c.process = c.Process(c.settings...) }
+func (c *cell) start() { c.process = c.Process(world.ShortTimes(c.settings...)...) }
 
 // hostOfWebhooks is where Stripe sends the cell's webhooks: to its own name, whose first label the router reads.
 func (c *cell) hostOfWebhooks() string { return c.name + ".api.example.com" }

@@ -150,7 +150,7 @@ func newChaos(t *testing.T) *chaos {
 		require.NoError(t, l.Close())
 	}
 	for i := range c.addresses {
-		c.apis = append(c.apis, c.w.Process("HTTP_ADDR="+c.addresses[i]))
+		c.apis = append(c.apis, c.w.Process(world.ShortTimes("HTTP_ADDR="+c.addresses[i])...))
 		c.links = append(c.links, tcplink.New(t, c.addresses[i]))
 	}
 	return c
@@ -188,7 +188,7 @@ func (c *chaos) killAPIs(ctx context.Context) {
 		c.apis[i].Kill()
 		c.apiKills++
 		pause(ctx, rand.N(time.Second))
-		c.apis[i] = c.w.Process("HTTP_ADDR=" + c.addresses[i])
+		c.apis[i] = c.w.Process(world.ShortTimes("HTTP_ADDR=" + c.addresses[i])...)
 	}
 }
 

@@ -77,7 +77,7 @@ func startObserved(t *testing.T) *observed {
 	o.proxy = proxy
 	// Responses are deleted soon, so that there is something to reap.
 	common := []string{"BROKER_URL=nats://" + o.addr, "NOTIFY_PRIVATE_ADDRESSES=true", "IDEMPOTENCY_RETENTION=20s"}
-	o.a = o.Process(common...)
+	o.a = o.Process(world.ShortTimes(common...)...)
 	// b has the time to be in the middle of many payments at once, on any machine.
 	o.b = o.Process(append(common, "DATABASE_URL="+proxy.URL(), "STRIPE_TIMEOUT=5s", "IDEMPOTENCY_LEASE=16s")...)
 	o.prom = startPrometheus(t, strings.TrimPrefix(o.a.Admin, "http://"), strings.TrimPrefix(o.b.Admin, "http://"))

@@ -64,7 +64,7 @@ func TestServesBehindPgBouncer(t *testing.T) {
 			b := newBouncer(t, w, append(s.lines, "ignore_startup_parameters = "+ignored)...)
 			setTimeouts(w)
 			through := "DATABASE_URL=" + b.url(s.statements)
-			processes := []*world.Process{w.Process(through), w.Process(through)}
+			processes := []*world.Process{w.Process(world.ShortTimes(through)...), w.Process(world.ShortTimes(through)...)}
 			tenants := []world.Tenant{w.Tenant, w.NewTenant()}
 			w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop, Times: 5})
 

@@ -190,7 +190,7 @@ func (c Place) Happen(w *world.World, sound world.Client) (key string, j Job) {
 
 func (c Place) kill(w *world.World, key string, j Job) {
 	w.T.Helper()
-	var settings []string
+	settings := world.ShortTimes()
 	if c.at != "" {
 		settings = append(settings, "FAULT_AT="+c.at+"=kill")
 	}
@@ -256,7 +256,7 @@ func AreFinishedByAnotherProcess(t *testing.T, places ...Place) {
 		all = append(all, dead{c, key, j, time.Now()})
 	}
 	for _, d := range all {
-		end := d.at.Add(world.Lease + 20*time.Second)
+		end := d.at.Add(world.ShortLease + 20*time.Second)
 		world.Eventually(t, time.Until(end)+time.Second, d.Name+" is finished", func() bool {
 			finished := w.RecoveryPoint(d.key) == "finished"
 			if !finished && time.Now().After(end) {
@@ -346,7 +346,7 @@ func FrozenProcessHasLost(t *testing.T, points ...string) {
 	w := world.New(t)
 	w.WatchHolders()
 	for _, at := range points {
-		frozen := w.Process("FAULT_AT=" + at + "=stop")
+		frozen := w.Process(world.ShortTimes("FAULT_AT=" + at + "=stop")...)
 		order := frozen.Order()
 		told := make(chan world.Answer, 1)
 		go func() { told <- frozen.Pay(at, order, "pm_card_visa") }()
@@ -376,7 +376,7 @@ func PausedProcessReturnsTheOutcome(t *testing.T, points ...stripesim.Point) {
 	w := world.New(t)
 	other := w.Process()
 	for _, point := range points {
-		paused := w.Process()
+		paused := w.Process(world.ShortTimes()...)
 		type request struct {
 			Work
 			key  string
@@ -405,7 +405,7 @@ func PausedProcessReturnsTheOutcome(t *testing.T, points ...stripesim.Point) {
 		for _, r := range all {
 			w.Until(r.key+" is finished by the other process", func() bool { return w.RecoveryPoint(r.key) == "finished" })
 		}
-		time.Sleep(3 * world.StripeTimeout) // No response of the paused process is in time now.
+		time.Sleep(3 * world.ShortStripeTimeout) // No response of the paused process is in time now.
 		paused.Thaw()
 		for _, r := range all {
 			answer := <-r.told

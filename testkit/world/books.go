@@ -96,7 +96,7 @@ func (b *Books) Audit() Report {
 		})
 	})
 	gateway := stripe.New(stripe.Options{
-		SecretKey: stripesim.DefaultKey, BaseURL: b.StripeURL, Timeout: localStripeTimeout, Limits: stripe.NewLimits(0, nil),
+		SecretKey: stripesim.DefaultKey, BaseURL: b.StripeURL, Timeout: StripeTimeout, Limits: stripe.NewLimits(0, nil),
 		Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
 	})
 	r, err := audit.Run(postgres.ForAllTenants(context.Background(), "audit"), pool, gateway, nil, 48*time.Hour)

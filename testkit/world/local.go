@@ -176,8 +176,8 @@ func (o LocalOptions) withDefaults(w *World) LocalOptions {
 			*d = otherwise
 		}
 	}
-	set(&o.Lease, localLease)
-	set(&o.StripeTimeout, localStripeTimeout)
+	set(&o.Lease, Lease)
+	set(&o.StripeTimeout, StripeTimeout)
 	set(&o.ActionTimeout, time.Hour)
 	if o.Name == "" {
 		o.Name = "local"

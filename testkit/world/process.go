@@ -81,6 +81,12 @@ func (w *World) Getenv(settings ...string) func(name string) string {
 	return func(name string) string { return values[name] }
 }
 
+// ShortTimes are settings of a Process that loses a lease within the test: it is killed, stopped, or cut off. A busy machine
+// may use such times up, so no client of such a process may expect the final answer to its first request.
+func ShortTimes(more ...string) []string {
+	return append([]string{"STRIPE_TIMEOUT=" + ShortStripeTimeout.String(), "IDEMPOTENCY_LEASE=" + ShortLease.String()}, more...)
+}
+
 func (w *World) settings(session string, more ...string) []string {
 	return append([]string{
 		"DATABASE_URL=" + w.urlFor(session), "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",

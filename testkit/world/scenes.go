@@ -36,7 +36,7 @@ func LongTimeouts(name string) LocalOptions {
 // ShortTimeouts are options of a server whose test waits until a request's time is over. A busy machine may use such a
 // time up, so what the test needs beside that request is another server's.
 func ShortTimeouts(name string) LocalOptions {
-	return LocalOptions{Name: name, StripeTimeout: StripeTimeout, Lease: Lease}
+	return LocalOptions{Name: name, StripeTimeout: ShortStripeTimeout, Lease: ShortLease}
 }
 
 // Proxied is a server that talks to its database through a proxy.

@@ -27,18 +27,18 @@ func Main(m *testing.M, more ...func()) {
 	dbtest.Main(m, append(more, removeBinary)...)
 }
 
-// Times of a Process, so that a test of a lease takes seconds, and of a Local whose test waits for a time-out. Their
-// relations are those of production: a lease is longer than three attempts at Stripe.
-const (
-	Lease         = 4 * time.Second
-	StripeTimeout = time.Second
-)
-
-// Times of a Local whose test has not chosen others. A busy machine does not use them up, and a test moves a lease with
+// Times of a server whose test has not chosen others. A busy machine does not use them up, and a test moves a lease with
 // ExpireLeases.
 const (
-	localLease         = time.Minute
-	localStripeTimeout = 10 * time.Second
+	Lease         = time.Minute
+	StripeTimeout = 10 * time.Second
+)
+
+// Times of a server whose test waits until a lease or a time-out is over: of a process that is killed, for one. Their
+// relations are those of production: a lease is longer than three attempts at Stripe.
+const (
+	ShortLease         = 4 * time.Second
+	ShortStripeTimeout = time.Second
 )
 
 // World is what a test's servers share.

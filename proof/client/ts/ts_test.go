@@ -34,7 +34,7 @@ func TestKilledNode(t *testing.T) {
 	require.NoError(t, err)
 	address := l.Addr().String()
 	require.NoError(t, l.Close())
-	api := w.Process("HTTP_ADDR=" + address)
+	api := w.Process(world.ShortTimes("HTTP_ADDR=" + address)...)
 	for kind, probability := range map[string]float64{stripesim.Drop: 0.05, stripesim.EffectError: 0.03, stripesim.Delay: 0.2} {
 		w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: kind, Times: -1, Probability: probability, Seed: 18, Delay: 200 * time.Millisecond})
 	}
@@ -82,7 +82,7 @@ func TestKilledNode(t *testing.T) {
 		}
 		if kills++; kills%3 == 0 {
 			api.Kill()
-			api = w.Process("HTTP_ADDR=" + address)
+			api = w.Process(world.ShortTimes("HTTP_ADDR=" + address)...)
 		}
 	}
 

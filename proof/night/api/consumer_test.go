@@ -21,7 +21,7 @@ func TestConsumerKilledBeforeItsAcknowledgement(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	broker := "BROKER_URL=embedded:" + filepath.Join(t.TempDir(), "broker")
-	victim := w.Process(broker, "FAULT_AT=ledger/payment.succeeded=kill")
+	victim := w.Process(world.ShortTimes(broker, "FAULT_AT=ledger/payment.succeeded=kill")...)
 	order := victim.Order()
 	victim.Pay("k", order, "pm_card_visa") // its answer may be lost with the process
 	require.Equal(t, -1, victim.Wait(world.Patience), "the process was not killed")

@@ -140,7 +140,7 @@ func TestLocalCommitIsNoAnswer(t *testing.T) {
 	server := dbtest.Server(t, func(o *devpg.Options) { o.Settings = map[string]string{"synchronous_commit": "on"} })
 	pool := dbtest.Migrated(t, server.URL)
 	w := world.On(t, server.URL)
-	p := w.Process()
+	p := w.Process(world.ShortTimes()...)
 	order, paid := p.Order(), p.Order()
 	final := p.Pay("before", paid, "pm_card_visa")
 	require.Equal(t, http.StatusCreated, final.Status, final)
