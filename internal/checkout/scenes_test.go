@@ -199,8 +199,7 @@ func TestExpireReservations(t *testing.T) {
 	w.ExpireLeases()
 	w.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL`)
 	w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 hour'`)
-	w.Exec(`ALTER TABLE idempotency_keys DISABLE TRIGGER USER`)
-	w.Exec(`UPDATE idempotency_keys SET request = '[' WHERE key = 'broken'`) // which panics
+	w.Unguarded(`UPDATE idempotency_keys SET request = '[' WHERE key = 'broken'`) // which panics
 
 	// It neither logs nor measures.
 	quiet := checkout.New(api.Pool, api.Keys, api.Gateway, api.Payments, nil, checkout.Options{})

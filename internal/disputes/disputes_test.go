@@ -253,8 +253,7 @@ func TestDisputeOfPaymentNotYetAdoptedWaits(t *testing.T) {
 	b := paid(t)
 	b.dispute(false)
 	b.api.Disputes.AdoptWith(waiting{})
-	b.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
-	b.Exec("UPDATE payments SET intent_id = 'pi_another'")
+	b.Unguarded("UPDATE payments SET intent_id = 'pi_another'")
 	mailbox := b.Mailbox()
 	b.dispute(false)
 	for _, h := range mailbox.Take() {
@@ -266,8 +265,7 @@ func TestDisputeOfPaymentNotYetAdoptedWaits(t *testing.T) {
 	require.Positive(t, b.api.Metric("payonce_dispute_failures_total"))
 	require.Zero(t, b.Count("SELECT count(*) FROM reconciliation_windows WHERE covered_through IS NOT NULL"),
 		"the window begins there again")
-	b.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
-	b.Exec("UPDATE payments SET intent_id = (SELECT object_id FROM inbox_events LIMIT 1)")
+	b.Unguarded("UPDATE payments SET intent_id = (SELECT object_id FROM inbox_events LIMIT 1)")
 	b.rounds()
 	require.Equal(t, 2, b.Count("SELECT count(*) FROM disputes"))
 	b.api.Process()

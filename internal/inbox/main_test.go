@@ -139,6 +139,12 @@ func (b *bundle) exec(sql string, args ...any) {
 	require.NoError(b, err)
 }
 
+// unguarded is exec without the schema's triggers.
+func (b *bundle) unguarded(sql string, args ...any) {
+	b.Helper()
+	dbtest.Unguarded(b, b.pool, sql, args...)
+}
+
 func (b *bundle) count(sql string) (n int) {
 	b.Helper()
 	require.NoError(b, b.pool.Raw().QueryRow(b.Context(), sql).Scan(&n))

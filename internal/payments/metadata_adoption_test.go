@@ -71,7 +71,6 @@ func TestOneChargePaysOneOrder_IntentYoungerThanItsPayment(t *testing.T) {
 	o.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.RateLimited, Times: -1})
 	o.API.Pay("pays", o.Order, "pm_card_authenticationRequired")
 	o.Sim.ClearFaults()
-	o.Exec(`ALTER TABLE stripe_call_rows DISABLE TRIGGER USER`)
 	o.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '70 hours',
 		last_sent_at = last_sent_at - interval '70 hours'`)
 	o.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 days' WHERE finished_at IS NULL`)

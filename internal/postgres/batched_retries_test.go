@@ -13,7 +13,6 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
-	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/pgproxy"
 )
 
@@ -46,7 +45,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("KeepsThePoolWhenARowIsRefused", func(t *testing.T) {
 		t.Parallel()
-		b := newBatchOf(t, dbtest.URL(t), postgres.Options{MaxConn: 1})
+		b := newBatchOf(t, withBills(t), postgres.Options{MaxConn: 1})
 		before := session(t, b.pool)
 		require.True(t, postgres.IsRejected(b.pay(t.Context(), row{id: "poisoned 003"})))
 		require.Len(t, b.batches(), 1)
@@ -55,7 +54,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("KeepsThePoolWhenTheCallerLeaves", func(t *testing.T) {
 		t.Parallel()
-		b := newBatchOf(t, dbtest.URL(t), postgres.Options{MaxConn: 1})
+		b := newBatchOf(t, withBills(t), postgres.Options{MaxConn: 1})
 		before := session(t, b.pool)
 		ctx, leave := context.WithCancel(t.Context())
 		reads := newReads(b.pool, func() error {
@@ -70,7 +69,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("SendsARefusedLookUpOnce", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		reads := newReads(b.pool)
 		_, err := reads.Do(t.Context(), "refused")
 		var refused *pgconn.PgError
@@ -81,7 +80,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("SendsALookUpThatFindsNothingOnce", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		reads := newReads(b.pool)
 		_, err := reads.Do(t.Context(), "missing")
 		require.ErrorIs(t, err, postgres.ErrNoRows)
@@ -90,7 +89,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("HalvesALookUpOfARowThatCannotBeRead", func(t *testing.T) {
 		t.Parallel()
-		b := newBatchOf(t, dbtest.URL(t), postgres.Options{MaxConn: 1})
+		b := newBatchOf(t, withBills(t), postgres.Options{MaxConn: 1})
 		before := session(t, b.pool)
 		reads := newReads(b.pool)
 		errs := reads.together(b, "a", "b", "unreadable", "c")
@@ -106,7 +105,7 @@ func TestBatchedRetries(t *testing.T) {
 	// A write has taken effect, whether or not its result can be read.
 	t.Run("SendsNoWriteAgainWhoseResultCannotBeRead", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		runs := 0
 		writes := postgres.NewBatched(b.pool, postgres.Statement[string, struct{}]{
 			Run: func(ctx context.Context, q *db.Queries, ids []string, _ func(int32, struct{})) error {
@@ -127,7 +126,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("RunsALoneRowAgainThatMetAnother", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		_, err := b.pool.Raw().Exec(t.Context(), `CREATE SEQUENCE met;
 			CREATE FUNCTION meet() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				IF nextval('met') = 1 THEN RAISE 'could not serialize' USING ERRCODE = '40001'; END IF;
@@ -141,7 +140,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("RunsALookUpAgainThatMetAnother", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		met := false
 		reads := newReads(b.pool, func() error {
 			if met {
@@ -158,7 +157,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("PlansALoneRowByIndex", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		settings, runs := map[string]string{}, 0
 		waits := postgres.NewBatched(b.pool, postgres.Statement[row, string]{
 			Run: func(ctx context.Context, q *db.Queries, _ []row, done func(int32, string)) error {
@@ -230,7 +229,7 @@ func TestBatchedRetries(t *testing.T) {
 	// A response that breaks off has returned rows. What is sent again may not return them.
 	t.Run("ForgetsWhatALostResponseReturned", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		runs := 0
 		run := func(_ context.Context, _ *db.Queries, _ []row, done func(int32, string)) error {
 			if runs++; runs == 1 {
@@ -249,7 +248,7 @@ func TestBatchedRetries(t *testing.T) {
 
 	t.Run("HoldsWithoutABoundIfItHasNone", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		reads := postgres.NewBatched(b.pool, postgres.Statement[string, struct{}]{
 			Run: func(_ context.Context, _ *db.Queries, ids []string, done func(int32, struct{})) error {
 				for i := range ids {
@@ -272,7 +271,7 @@ func TestLanesOpenAndClose(t *testing.T) {
 
 	t.Run("OpensASecondLaneFromSixteenWaiting", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		waiting, giveBack := b.pool.TakeLane()
 		var all sync.WaitGroup
 		pay := func(i int) {
@@ -299,7 +298,7 @@ func TestLanesOpenAndClose(t *testing.T) {
 
 	t.Run("ClosesALaneForWhichNothingIsLeft", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		waiting, _ := b.pool.TakeLane()
 		b.pool.TakeLane()
 		paid := make(chan error, 1)
@@ -313,7 +312,7 @@ func TestLanesOpenAndClose(t *testing.T) {
 	// Otherwise what was idle for long would go before a batch that is full.
 	t.Run("CountsNoTurnForAnEmptyQueue", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		var mu sync.Mutex
 		var ran []string
 		queue := func(name string) *postgres.Batched[string, struct{}] {
@@ -414,7 +413,7 @@ func together[Result any](b *batch, do func(context.Context, string) (Result, er
 // behindProxy are bills whose connections a test can break.
 func behindProxy(t *testing.T, o postgres.Options) (*batch, *pgproxy.Proxy) {
 	t.Helper()
-	proxy, err := pgproxy.Start(dbtest.URL(t))
+	proxy, err := pgproxy.Start(withBills(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	return newBatchOf(t, proxy.URL(), o), proxy

@@ -25,7 +25,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("SharesOneCommit", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		for _, err := range b.pays("a", "b", "c", "d", "e") {
 			require.NoError(t, err)
 		}
@@ -36,7 +36,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("RunsAloneWhenALaneIsFree", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		for _, id := range []string{"a", "b", "c"} {
 			require.NoError(t, b.pay(t.Context(), row{id: id}))
 		}
@@ -46,7 +46,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("EachGetsItsOwnResult", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		require.NoError(t, b.pay(t.Context(), row{id: "paid"}))
 		errs := b.pays("a", "paid", "missing", "b")
 		require.NoError(t, errs[0])
@@ -59,7 +59,7 @@ func TestBatched(t *testing.T) {
 	// What is refused is refused alone, however many stand beside it, and gets its own error.
 	t.Run("HalvesUntilTheRefusedRowsStandAlone", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		const rows, poisoned = 300, 17
 		var all []string
 		for i := range rows {
@@ -88,7 +88,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("ALockedRowDelaysNoOtherMember", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		release := b.lock("locked")
 		waits := make(chan error, 1)
 		var others []error
@@ -105,7 +105,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("ARowThatIsSkippedWaitsAlone", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		b.skips.Store(true)
 		release := b.lock("locked")
 		waits := make(chan error, 1)
@@ -124,7 +124,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("AWaitingBatchReleasesItsLane", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		release := b.lock("locked")
 		const waiting = 5
 		waits := make(chan error, waiting)
@@ -154,7 +154,7 @@ func TestBatched(t *testing.T) {
 	t.Run("LostResponseIsInDoubtForEach", func(t *testing.T) {
 		t.Parallel()
 		for _, committed := range []bool{true, false} {
-			proxy, err := pgproxy.Start(dbtest.URL(t))
+			proxy, err := pgproxy.Start(withBills(t))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 			b := newBatch(t, proxy.URL())
@@ -174,7 +174,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("CallerThatLeavesCancelsNoOther", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		entered, goOn := b.hold()
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error, 1)
@@ -196,7 +196,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("CallerThatLeftBeforeIsNotSent", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting, giveBack := b.pool.TakeLanes()
 		left := make(chan error, 1)
@@ -217,7 +217,7 @@ func TestBatched(t *testing.T) {
 	// Its transaction has no COMMIT yet.
 	t.Run("ARowThatWaitsAloneIsNotInDoubt", func(t *testing.T) {
 		t.Parallel()
-		proxy, err := pgproxy.Start(dbtest.URL(t))
+		proxy, err := pgproxy.Start(withBills(t))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 		b := newBatch(t, proxy.URL())
@@ -234,7 +234,7 @@ func TestBatched(t *testing.T) {
 	// single statement has.
 	t.Run("HalvesUntilTheSlowRowsStandAlone", func(t *testing.T) {
 		t.Parallel()
-		b := newBatchOf(t, dbtest.URL(t), postgres.Options{Statement: 2400 * time.Millisecond})
+		b := newBatchOf(t, withBills(t), postgres.Options{Statement: 2400 * time.Millisecond})
 		b.takes("c", 700*time.Millisecond)
 		b.takes("e", time.Minute)
 		errs := b.pays("a", "b", "c", "d", "e")
@@ -253,7 +253,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("HalvesOnlyWhileThereIsTime", func(t *testing.T) {
 		t.Parallel()
-		b := newBatchOf(t, dbtest.URL(t), postgres.Options{Statement: time.Second})
+		b := newBatchOf(t, withBills(t), postgres.Options{Statement: time.Second})
 		var all []string
 		for i := range 16 {
 			all = append(all, fmt.Sprintf("%03d", i))
@@ -276,7 +276,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("ABatchThatAnOperatorCancelsIsSentAgain", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		b.takes("b", 300*time.Millisecond)
 		canceled := b.onceItSleeps("pg_cancel_backend")
 		for _, err := range b.pays("a", "b", "c") {
@@ -290,7 +290,7 @@ func TestBatched(t *testing.T) {
 	// A server that shuts down may have committed what it does not answer any more.
 	t.Run("ABatchWhoseSessionEndsIsInDoubt", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		b.takes("b", time.Minute)
 		ended := b.onceItSleeps("pg_terminate_backend")
 		for _, err := range b.pays("a", "b", "c") {
@@ -303,7 +303,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("TakesALockOnceAndInOrder", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		b.pays("c", "a", "c", "b", "a", "c")
 		batches := b.batches()
 		require.Equal(t, [][]string{{"a", "b", "c"}, {"a", "c"}}, batches[:2])
@@ -313,7 +313,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("ATenantGetsHalfWhileOthersWait", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		var rows []row
 		for i := range 2 * postgres.BatchRows {
 			rows = append(rows, row{tenant: "many", id: fmt.Sprintf("m%03d", i)})
@@ -324,7 +324,7 @@ func TestBatched(t *testing.T) {
 		require.Contains(t, first, "one", "it came last")
 		require.Len(t, first, postgres.BatchRows, "and the rest is for those who wait")
 
-		b = newBatch(t, dbtest.URL(t))
+		b = newBatch(t, withBills(t))
 		rows = rows[:0]
 		for i := range 3 * postgres.BatchRows {
 			rows = append(rows, row{tenant: []string{"many", "many", "few"}[i%3], id: fmt.Sprintf("%03d", i)})
@@ -339,7 +339,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("LargeRowsGoAlone", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		b.payAll([]row{
 			{id: "000", size: 1}, {id: "001", size: postgres.BatchBytes + 1}, {id: "002", size: 1},
 			{id: "003", size: postgres.BatchBytes / 2}, {id: "004", size: postgres.BatchBytes / 2},
@@ -360,7 +360,7 @@ func TestBatched(t *testing.T) {
 	// Also of callers that have left: their rows are in memory until the next batch.
 	t.Run("HoldsNoMoreThanItMay", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		waiting, giveBack := b.pool.TakeLanes()
 		ctx, leave := context.WithCancel(t.Context())
 		left, stays := make(chan error, 1), make(chan error, 1)
@@ -382,7 +382,7 @@ func TestBatched(t *testing.T) {
 
 	t.Run("HoldsNothingOfARejectedRow", func(t *testing.T) {
 		t.Parallel()
-		b := newBatch(t, dbtest.URL(t))
+		b := newBatch(t, withBills(t))
 		for range 3 {
 			err := b.pay(t.Context(), row{id: "poisoned 003", size: heldBills})
 			require.True(t, postgres.IsRejected(err), "%v", err)
@@ -396,7 +396,7 @@ const heldBills = 8 * postgres.BatchBytes
 // TestLanes: a lone row of one statement does not wait for ever in a flood of another.
 func TestLanes(t *testing.T) {
 	t.Parallel()
-	b := newBatch(t, dbtest.URL(t))
+	b := newBatch(t, withBills(t))
 	var mu sync.Mutex
 	var ran []string
 	queue := func(name string) *postgres.Batched[row, struct{}] {
@@ -438,7 +438,7 @@ func TestLanes(t *testing.T) {
 // operator who sets the timeout in the connection string decides for both.
 func TestLimitsOfBatches(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.URL(t)
+	dsn := withBills(t)
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
 	query := u.Query()
@@ -500,6 +500,18 @@ func (b *atomicBool) Load() bool {
 	return b.is
 }
 
+// withBills is a database with bills, and a payment of a bill that takes its seconds.
+func withBills(t *testing.T) string {
+	t.Helper()
+	return dbtest.URLWith(t, `
+		CREATE TABLE bills (id text PRIMARY KEY, paid bigint, seconds float8,
+			CONSTRAINT bill_is_legible CHECK (paid IS NULL OR id NOT LIKE 'poisoned%'));
+		CREATE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN PERFORM pg_sleep(NEW.seconds); RETURN NEW; END $$;
+		CREATE TRIGGER takes_time BEFORE UPDATE OF paid ON bills FOR EACH ROW WHEN (NEW.seconds > 0)
+			EXECUTE FUNCTION sleep()`)
+}
+
 func newBatch(t *testing.T, dsn string) *batch {
 	t.Helper()
 	return newBatchOf(t, dsn, postgres.Options{})
@@ -512,12 +524,6 @@ func newBatchOf(t *testing.T, dsn string, o postgres.Options) *batch {
 	t.Cleanup(pool.Close)
 	b := &batch{t: t, pool: pool}
 	_, err = pool.Raw().Exec(t.Context(), `
-		CREATE TABLE bills (id text PRIMARY KEY, paid bigint, seconds float8,
-			CONSTRAINT bill_is_legible CHECK (paid IS NULL OR id NOT LIKE 'poisoned%'));
-		CREATE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS
-			$$ BEGIN PERFORM pg_sleep(NEW.seconds); RETURN NEW; END $$;
-		CREATE TRIGGER takes_time BEFORE UPDATE OF paid ON bills FOR EACH ROW WHEN (NEW.seconds > 0)
-			EXECUTE FUNCTION sleep();
 		INSERT INTO bills SELECT unnest('{a,b,c,d,e,locked,gone,paid,one}'::text[]);
 		INSERT INTO bills SELECT prefix || lpad(i::text, 3, '0')
 			FROM generate_series(0, 299) i, unnest(ARRAY['', 'm', 'poisoned ']) prefix`)

@@ -44,6 +44,22 @@ func Undone(change string) string {
 	return "SET LOCAL dbtest.undone = on; " + change
 }
 
+// Unguarded runs a statement that a trigger of the schema refuses or answers, to make a row older for one. Neither triggers
+// nor foreign keys are there for the statement; the schema stays what it is, so the database is used again.
+func Unguarded(t testing.TB, pool *postgres.Pool, sql string, args ...any) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), pool.Raw(), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "SET LOCAL session_replication_role = replica"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), sql, args...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // keepsSeeds copies what the migrations have written, rows and values of sequences, so that it can be put back.
 const keepsSeeds = `
 DO $$
@@ -90,6 +106,8 @@ type database struct {
 	name string
 	uses int
 	kept map[string]*postgres.Pool // by what was asked for; the tests of a database come one after the other
+
+	emptying string // SQL
 }
 
 func (d *database) close() {
@@ -217,18 +235,12 @@ func (s *server) empty(ctx context.Context, d *database) error {
 	if differs != "" {
 		return fmt.Errorf("the test has changed more than rows: %s", differs)
 	}
-	s.mu.Lock()
-	sql := s.emptying
-	s.mu.Unlock()
-	if sql == "" {
-		if err := conn.QueryRow(ctx, emptying, pgx.QueryExecModeExec).Scan(&sql); err != nil {
+	if d.emptying == "" {
+		if err := conn.QueryRow(ctx, emptying, pgx.QueryExecModeExec).Scan(&d.emptying); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		s.emptying = sql
-		s.mu.Unlock()
 	}
-	_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	_, err = conn.Exec(ctx, d.emptying, pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 

@@ -43,7 +43,6 @@ type server struct {
 	mu       sync.Mutex
 	spares   spares
 	open     map[string]*database // by DSN: those that are recycled
-	emptying string               // SQL, the same for all copies of the template
 }
 
 func start(ctx context.Context) (*server, error) {

@@ -3,6 +3,7 @@ package shop
 import (
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/world"
 )
 
@@ -54,8 +55,11 @@ func (w Way) RequireSurvives(s Shop, m *Mortal, point, key string) world.Answer 
 // intent: the payment is made and must be refunded.
 func (s Shop) CancelOrdersBehind() {
 	s.World.T.Helper()
-	s.World.Exec(`CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE orders
+	s.World.T.Cleanup(func() {
+		s.World.Exec(dbtest.Undone(`DROP TRIGGER meddle ON payments; DROP FUNCTION meddle`))
+	})
+	s.World.Exec(dbtest.Undone(`CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE orders
 		SET status = 'canceled'; RETURN NULL; END $$;
 		CREATE TRIGGER meddle AFTER UPDATE ON payments FOR EACH ROW WHEN (OLD.intent_id IS NULL
-		AND NEW.intent_id IS NOT NULL) EXECUTE FUNCTION meddle()`)
+		AND NEW.intent_id IS NOT NULL) EXECUTE FUNCTION meddle()`))
 }

@@ -233,8 +233,6 @@ func (b *Books) OnDatabase(dsn string) *World {
 // AgeWork makes all unfinished work so much older.
 func (b *Books) AgeWork(d time.Duration) {
 	b.T.Helper()
-	b.Exec(dbtest.Undone("ALTER TABLE stripe_call_rows DISABLE TRIGGER USER"))
-	defer b.Exec(dbtest.Undone("ALTER TABLE stripe_call_rows ENABLE TRIGGER USER"))
 	b.Exec(`UPDATE stripe_calls
 		SET first_sent_at = first_sent_at - $1::interval, last_sent_at = last_sent_at - $1::interval`, d)
 	b.Exec("UPDATE orders SET created_at = created_at - $1::interval", d)

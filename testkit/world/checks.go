@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
 )
 
 func unique() string { return uuid.NewString() }
@@ -115,7 +116,7 @@ func (w *World) strayEffects() (broken []string) {
 // Sessions are distinguished by their name, so servers under watch have one each.
 func (w *World) WatchHolders() {
 	w.T.Helper()
-	w.Exec(`
+	w.Exec(dbtest.Undone(`
 		CREATE TABLE owner_writes (key text, token bigint, holder text, writer text, point text);
 		CREATE TABLE owners (tenant_id text, key text, token bigint, holder text);
 		CREATE FUNCTION note_owner() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
@@ -129,7 +130,10 @@ func (w *World) WatchHolders() {
 			END IF;
 			RETURN NULL;
 		END $$;
-		CREATE TRIGGER note_owner AFTER INSERT OR UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION note_owner();`)
+		CREATE TRIGGER note_owner AFTER INSERT OR UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION note_owner();`))
+	w.T.Cleanup(func() {
+		w.Exec(dbtest.Undone(`DROP TRIGGER note_owner ON idempotency_keys; DROP FUNCTION note_owner; DROP TABLE owners, owner_writes`))
+	})
 }
 
 // Disagreements is what is wrong with the answers to one request that was sent

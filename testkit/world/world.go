@@ -60,7 +60,13 @@ type Tenant struct{ ID, APIKey string }
 // New makes a world with a migrated database.
 func New(t testing.TB) *World {
 	t.Helper()
-	return on(t, dbtest.URLWith(t, changeCalls))
+	return NewWith(t, "")
+}
+
+// NewWith makes a world whose database has more than the schema: tables of an operation of one's own.
+func NewWith(t testing.TB, sql string) *World {
+	t.Helper()
+	return on(t, dbtest.URLWith(t, changeCalls+sql))
 }
 
 // On makes a world on a migrated database.
@@ -121,6 +127,12 @@ func (w *World) Exec(sql string, args ...any) {
 	w.T.Helper()
 	_, err := w.DB.Raw().Exec(context.Background(), sql, args...)
 	require.NoError(w.T, err)
+}
+
+// Unguarded is Exec without the schema's triggers and foreign keys.
+func (w *World) Unguarded(sql string, args ...any) {
+	w.T.Helper()
+	dbtest.Unguarded(w.T, w.DB, sql, args...)
 }
 
 // Count runs a query for one number.

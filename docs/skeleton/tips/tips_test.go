@@ -37,12 +37,12 @@ type shop struct {
 
 func open(t *testing.T, o world.LocalOptions) shop {
 	t.Helper()
-	w := world.New(t)
+	tables := ""
 	if script, err := os.ReadFile("10001_tips.sql"); err == nil { // Once it is in db/migrations, every test has it.
 		up, _, _ := strings.Cut(string(script), "-- +goose Down")
-		w.Exec(up)
-		w.Exec("GRANT SELECT, INSERT, UPDATE ON tips TO payonce_service") // once it is in db/rights.sql, too
+		tables = up + "GRANT SELECT, INSERT, UPDATE ON tips TO payonce_service" // once it is in db/rights.sql, too
 	}
+	w := world.NewWith(t, tables)
 	s := shop{World: w, api: local(w, o)}
 	s.order = s.api.Order()
 	require.Equal(t, http.StatusCreated, s.api.Pay("payment", s.order, visa).Status)
