@@ -459,8 +459,6 @@ func TestLimitsOfBatches(t *testing.T) {
 		is, err := limits.Do(t.Context(), row{})
 		require.NoError(t, err)
 		require.Equal(t, want, is)
-		_, err = b.pool.Raw().Exec(t.Context(), "DROP TABLE bills; DROP FUNCTION sleep")
-		require.NoError(t, err)
 	}
 }
 
@@ -524,9 +522,9 @@ func newBatchOf(t *testing.T, dsn string, o postgres.Options) *batch {
 	t.Cleanup(pool.Close)
 	b := &batch{t: t, pool: pool}
 	_, err = pool.Raw().Exec(t.Context(), `
-		INSERT INTO bills SELECT unnest('{a,b,c,d,e,locked,gone,paid,one}'::text[]);
+		INSERT INTO bills SELECT unnest('{a,b,c,d,e,locked,gone,paid,one}'::text[]) ON CONFLICT DO NOTHING;
 		INSERT INTO bills SELECT prefix || lpad(i::text, 3, '0')
-			FROM generate_series(0, 299) i, unnest(ARRAY['', 'm', 'poisoned ']) prefix`)
+			FROM generate_series(0, 299) i, unnest(ARRAY['', 'm', 'poisoned ']) prefix ON CONFLICT DO NOTHING`)
 	require.NoError(t, err)
 	b.bills = postgres.NewBatched(pool, postgres.Statement[row, struct{}]{
 		Run:    b.run,
