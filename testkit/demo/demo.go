@@ -28,7 +28,7 @@ import (
 
 var built struct {
 	once      sync.Once
-	dir       string
+	remove    []func()
 	demo, api string
 	err       error
 }
@@ -42,26 +42,27 @@ func Main(m *testing.M) {
 
 // Remove removes what was built, for a TestMain that has more to clean up.
 func Remove() {
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
+	for _, remove := range built.remove {
+		remove()
 	}
 }
 
-// Programs builds the demo, and the API once for all demos of this test run.
+// Programs builds the demo, and the API once for all demos.
 func Programs(t *testing.T) (demo, api string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: the demo takes ten seconds")
 	}
 	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "payonce-demo-test-"); built.err != nil {
-			return
+		build := func(pkg string, flags ...string) (program string) {
+			if built.err == nil { // Not t.Context(): the programs are for the tests that follow, too.
+				var remove func()
+				program, remove, built.err = process.BuildShared(context.Background(), pkg, flags...)
+				built.remove = append(built.remove, remove)
+			}
+			return program
 		}
-		built.demo, built.api = filepath.Join(built.dir, "demo"), filepath.Join(built.dir, "service")
-		// Not t.Context(): the programs are for the tests that follow, too.
-		if built.err = process.Build(context.Background(), "cmd/demo", built.demo); built.err == nil {
-			built.err = process.Build(context.Background(), "cmd/api", built.api, "-tags", tags.API)
-		}
+		built.demo, built.api = build("cmd/demo"), build("cmd/api", "-tags", tags.API)
 	})
 	require.NoError(t, built.err)
 	return built.demo, built.api

@@ -48,7 +48,7 @@ func Build(ctx context.Context, pkg, program string, flags ...string) error {
 }
 
 // programsMax is how many programs BuildShared keeps: of a few checkouts and settings.
-const programsMax = 4
+const programsMax = 6
 
 // BuildShared is Build for the tests of several packages, which would each link the same program: three seconds of a
 // processor. All build to one file of the user, one after another, and go leaves alone what is as its source says. Each
