@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -37,11 +38,19 @@ func natsWithClient(t *testing.T, configure ...func(*server.Options)) (*natsPlac
 	return at, js
 }
 
+// streamOf asks again where no answer comes: a server that has just started drops what it is asked before its streams are
+// there.
 func streamOf(t *testing.T, js jetstream.JetStream) jetstream.Stream {
 	t.Helper()
-	stream, err := js.Stream(t.Context(), streamName)
-	require.NoError(t, err)
-	return stream
+	for began := time.Now(); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		stream, err := js.Stream(ctx, streamName)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Minute {
+			require.NoError(t, err)
+			return stream
+		}
+	}
 }
 
 func total(t *testing.T, js jetstream.JetStream) int {

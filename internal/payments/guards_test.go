@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -158,11 +159,18 @@ func duplicatePayments(w *world.World, a, b *world.Local) []string {
 
 // crowd sends requests at once, so that all of them have found their key unused
 // before the first of them claims it, and all of them have tried to claim it before
-// any has finished.
+// any has finished. Who gets a 503, because the lock was not to be had in time, asks again.
 func crowd(w *world.World, n int, send func(i int) world.Answer, lock string, args ...any) (answers []world.Answer) {
 	working := w.Sim.Hold(stripesim.Selector{Op: "intent.create"}, stripesim.BeforeEffect)
 	w.WhileLocked(n, func() {
-		all := world.Async(func() []world.Answer { return world.Together(n, send) })
+		all := world.Async(func() []world.Answer {
+			return world.Together(n, func(i int) (a world.Answer) {
+				end := time.Now().Add(world.Patience)
+				for a = send(i); a.Status == http.StatusServiceUnavailable && time.Now().Before(end); a = send(i) {
+				}
+				return a
+			})
+		})
 		calm := 0 // one look may fall between two waits
 		w.Until("everybody has tried", func() bool {
 			if calm++; w.WaitingForLocks() > 0 || w.Count(`SELECT count(*) FROM idempotency_keys WHERE key ~ '^k'`) == 0 {
