@@ -70,7 +70,7 @@ up: ## start the system as containers, at http://127.0.0.1:18080
 down: ## stop the containers and delete their data
 	docker compose --profile '*' down --volumes
 
-ci: ## run everything that CI runs (.ci/run STEP… for some of it)
+ci: ## run the gate (.ci/run STEP… for some of it)
 	.ci/run
 
 .PHONY: help test simulator client race lint generate verify up down ci

@@ -3,13 +3,24 @@
 
 # list_night prints the steps with their last known time, in the order in which .ci/run night all runs them.
 list_night() {
-  local step last sum=0
+  local step last sum=0 unknown=0
   for step in "${nightly[@]}"; do
     last=$(last_known "$step")
     printf '%-18s %6s s\n' "$step" "${last:-?}"
+    [[ -n $last ]] || unknown=$((unknown + 1))
     sum=$((sum + ${last:-0}))
   done
   printf '%-18s %6s s on two processors, one after the other: .ci/run night all\n' all "$sum"
+  [[ $unknown -eq 0 ]] || say "the times of $unknown steps are not known"
+}
+
+# run_night runs each step of the night, also after one that is red, and says in the end which were red.
+run_night() {
+  local step red=
+  for step in "${nightly[@]}"; do
+    .ci/run "$step" || red+=" $step"
+  done
+  [[ -z $red ]] || fail "steps of the night:$red"
 }
 
 # left_to_the_night says what the gate has not run, and which enumerations the change touches.
@@ -29,12 +40,14 @@ base() {
 }
 
 # touched prints the packages of module proof that a change touches: those with a changed file, and those enumerations whose
-# dependencies have one.
+# dependencies have one. Migrations and queries are package db's, and go.mod is everything's.
 touched() {
   local changed
-  changed=$(git diff --name-only "$(base)" -- '*.go' '*.sql' '*.yaml' | xargs -r -n1 dirname | sort -u)
+  changed=$({ git diff --name-only "$(base)"; git ls-files --others --exclude-standard; } | grep -v '\.md$' |
+    xargs -r -n1 dirname | sed 's#/testdata.*##; s#^db/.*#db#' | sort -u || true)
   [[ -n $changed ]] || return 0
   {
+    [[ -z $(git diff --name-only "$(base)" -- go.mod) ]] || go list -C proof ./night/... | sed 's|^example.com/payonce/proof/|./|'
     grep '^proof/' <<<"$changed" | sed 's|^proof/|./|' | grep -v '^./openapi/\|^./idemcheck/foreign\|watermill' || true
     local package
     for package in $(go list -C proof ./night/...); do
@@ -45,7 +58,7 @@ touched() {
       fi
     done
   } | sort -u | while read -r package; do
-    ls "proof/$package"/*_test.go >/dev/null 2>&1 && echo "$package"
+    if compgen -G "proof/$package/*_test.go" >/dev/null; then echo "$package"; fi
   done
 }
 
@@ -202,7 +215,7 @@ step_brokers() {
     -run='^Test(RabbitMQ|Kinesis)$/^(Contract|Stopped)$/^(Stopped|LosesNothing)' ./broker
 }
 
-# The smallest service, and its tests; one with each part alone, and one with all: compiled, and the part's tests run.
+# A service with each part alone, and one with all: compiled, and the part's tests run. Step starter has the smallest.
 step_each_part() {
   need_postgres
   need_tools git
@@ -258,7 +271,7 @@ step_retention() {
 }
 
 # The model of the protocol with one fault more in each scope, to a depth that two processors reach in minutes. Step
-# test explores the scopes as they are, to their end.
+# proof explores the scopes as they are, to their end.
 step_protocol() {
   go run -C proof ./protocol -more 1 -depth "${DEPTH:-24}"
 }

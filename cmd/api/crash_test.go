@@ -7,7 +7,7 @@ import (
 )
 
 // A process is killed where the money has moved and nothing says so, and one is stopped until it has lost. The crash matrix
-// of package payments has the other places.
+// (testkit/crashmatrix) has the other places.
 // The tests of the same names in proof/night/api kill real processes at all of them. // part: proof
 // Others in proof/night/api resume the work by a retry and a webhook, and stop a process during its calls. // part: proof
 

@@ -437,12 +437,12 @@ func TestManualCheckout_StaleHolderIsFenced(t *testing.T) {
 	for _, op := range []string{"intent.confirm", "intent.capture", "intent.cancel"} {
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
-			s := shop.New(t, world.LongTimeouts("first"))
+			s := shop.New(t, world.LocalOptions{Name: "first"})
 			if op == "intent.cancel" {
 				s.Stock("tea", 1)
 			}
 			s.World.WatchHolders()
-			second := s.World.Local(world.LongTimeouts("second"))
+			second := s.World.Local(world.LocalOptions{Name: "second"})
 			hold := s.World.Sim.Hold(stripesim.Selector{Op: op}, stripesim.AfterEffect)
 			first := world.Async(func() world.Answer { return s.Checkout("k", shop.TeasLater("pm_card_visa")) })
 			world.WaitHeld(s.World, hold)
@@ -460,8 +460,8 @@ func TestManualCheckout_StaleHolderIsFenced(t *testing.T) {
 // Many requests with one key on two servers are one saga, one authorization and one capture.
 func TestManualCheckout_OneSagaPerKey(t *testing.T) {
 	t.Parallel()
-	s := shop.New(t, world.LongTimeouts("one"))
-	servers := []*world.Local{s.Local, s.World.Local(world.LongTimeouts("two"))}
+	s := shop.New(t, world.LocalOptions{Name: "one"})
+	servers := []*world.Local{s.Local, s.World.Local(world.LocalOptions{Name: "two"})}
 	answers := world.Together(40, func(i int) world.Answer {
 		return servers[i%2].Post("/v1/checkouts", "k", shop.TeasLater("pm_card_visa"))
 	})

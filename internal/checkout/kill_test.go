@@ -39,8 +39,8 @@ func TestCheckout_SurvivesSIGKILL(t *testing.T) {
 // A hundred requests with one key, and servers that die under them.
 func TestCheckout_OneSagaPerKey(t *testing.T) {
 	t.Parallel()
-	s := shop.New(t, world.LongTimeouts("one"))
-	servers := []*world.Local{s.Local, s.World.Local(world.LongTimeouts("two"))}
+	s := shop.New(t, world.LocalOptions{Name: "one"})
+	servers := []*world.Local{s.Local, s.World.Local(world.LocalOptions{Name: "two"})}
 	answers := world.Together(60, func(i int) world.Answer {
 		return servers[i%2].Post("/v1/checkouts", "k", shop.TwoTeas("pm_card_visa"))
 	})
@@ -56,9 +56,9 @@ func TestCheckout_OneSagaPerKey(t *testing.T) {
 // gets the other's answer.
 func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 	t.Parallel()
-	s := shop.New(t, world.LongTimeouts("first"))
+	s := shop.New(t, world.LocalOptions{Name: "first"})
 	s.World.WatchHolders()
-	second := s.World.Local(world.LongTimeouts("second"))
+	second := s.World.Local(world.LocalOptions{Name: "second"})
 	hold := s.World.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
 	first := world.Async(func() world.Answer { return s.Checkout("k", shop.TwoTeas("pm_card_visa")) })
 	world.WaitHeld(s.World, hold)

@@ -102,7 +102,7 @@ func TestPaymentThatHasEndedElsewhere(t *testing.T) {
 	t.Run("CanceledWhileItIsRead", func(t *testing.T) {
 		t.Parallel()
 		log := &logs.Buffer{}
-		o := world.LongTimeouts("one")
+		o := world.LocalOptions{Name: "one"}
 		o.Log = log.Logger(slog.LevelError)
 		s := shop.New(t, o)
 		require.Equal(t, http.StatusAccepted, s.Checkout("k", shop.TwoTeas("pm_card_threeDSecure2Required")).Status)

@@ -100,8 +100,8 @@ func TestReservations(t *testing.T) {
 	// answer is a sale or a definite no.
 	t.Run("NeverOversell", func(t *testing.T) {
 		t.Parallel()
-		s := shop.New(t, world.LongTimeouts("one"))
-		servers := []*world.Local{s.Local, s.World.Local(world.LongTimeouts("two"))}
+		s := shop.New(t, world.LocalOptions{Name: "one"})
+		servers := []*world.Local{s.Local, s.World.Local(world.LocalOptions{Name: "two"})}
 		s.Stock("tea", 20)
 		s.Stock("cup", 1000)
 		answers := world.Together(40, func(i int) world.Answer {

@@ -286,7 +286,7 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 
 	t.Run("NotWhileThePaymentRuns", func(t *testing.T) {
 		t.Parallel()
-		s := shop.New(t, world.LongTimeouts("shop"))
+		s := shop.New(t, world.LocalOptions{Name: "shop"})
 		hold := s.World.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
 		answer := world.Async(func() world.Answer { return s.Checkout("k", shop.TwoTeas("pm_card_visa")) })
 		world.WaitHeld(s.World, hold)
@@ -324,7 +324,7 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 // refunded is a checkout that is paid and cannot be completed: somebody with a
 // SQL prompt took away what it stands on, while Stripe had the card in hand.
 func refunded(t *testing.T, sql string) (shop.Shop, world.Answer) {
-	s := shop.New(t, world.LongTimeouts("shop"))
+	s := shop.New(t, world.LocalOptions{Name: "shop"})
 	hold := s.World.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
 	answer := world.Async(func() world.Answer { return s.Checkout("k", shop.TwoTeas("pm_card_visa")) })
 	world.WaitHeld(s.World, hold)

@@ -19,7 +19,7 @@ func TestStaleCapture(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		w.WatchHolders()
-		first, second := w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second"))
+		first, second := w.Local(world.LocalOptions{Name: "first"}), w.Local(world.LocalOptions{Name: "second"})
 		order := first.Order()
 		payment := first.Authorize("k", order, visa).ID()
 		moved := w.Sim.Hold(stripesim.Selector{Op: "intent.capture", OrderID: order}, stripesim.AfterEffect)
@@ -45,14 +45,14 @@ func TestStaleCapture(t *testing.T) {
 		reached, released := make(chan struct{}), make(chan struct{})
 		release := sync.OnceFunc(func() { close(released) })
 		t.Cleanup(release)
-		o := world.LongTimeouts("first")
+		o := world.LocalOptions{Name: "first"}
 		o.Boundary = func(_, point string) {
 			if point == "capture_recorded" {
 				close(reached)
 				<-released
 			}
 		}
-		first, second = w.Local(o), w.Local(world.LongTimeouts("second"))
+		first, second = w.Local(o), w.Local(world.LocalOptions{Name: "second"})
 		order := first.Order()
 		payment = first.Authorize("k", order, visa).ID()
 		late := world.Async(func() world.Answer { return first.Capture("c", payment, 700) })

@@ -23,7 +23,7 @@ func TestCommitInDoubt(t *testing.T) {
 			t.Run(phase+"/"+when, func(t *testing.T) {
 				t.Parallel()
 				// A request does not last as long as this lease, so one that waited for it would not be answered with 201.
-				w, api, proxy := world.Proxied(t, world.LongTimeouts("one"))
+				w, api, proxy := world.Proxied(t, world.LocalOptions{Name: "one"})
 				order := api.Order()
 				cut := arm(proxy, "name: "+phase+" ")
 				answer := api.Pay("k", order, "pm_card_visa")

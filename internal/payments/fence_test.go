@@ -59,9 +59,9 @@ func TestStaleHolder(t *testing.T) {
 		w := world.New(t)
 		w.WatchHolders()
 		log := &logs.Buffer{}
-		options := world.LongTimeouts("first")
+		options := world.LocalOptions{Name: "first"}
 		options.Log = log.Logger(slog.LevelError)
-		o := overtake(w, w.Local(options), w.Local(world.LongTimeouts("second")), true)
+		o := overtake(w, w.Local(options), w.Local(world.LocalOptions{Name: "second"}), true)
 		require.Empty(t, log.String(), "to have lost is no failure")
 		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)
 		require.False(t, o.secondAnswer.Replayed())
@@ -77,7 +77,7 @@ func TestStaleHolder(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		w.WatchHolders()
-		o := overtake(w, w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second")), false)
+		o := overtake(w, w.Local(world.LocalOptions{Name: "first"}), w.Local(world.LocalOptions{Name: "second"}), false)
 		require.Equal(t, "idempotency-key-in-flight", o.firstAnswer.Code(), o.firstAnswer)
 		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)
 		require.Positive(t, o.first.Metric("payonce_fenced_writes_total"))
@@ -93,14 +93,14 @@ func TestStaleHolderDoesNotClearDoubt(t *testing.T) {
 	w := world.New(t)
 	w.WatchHolders()
 	stopped, goOn := make(chan struct{}), make(chan struct{})
-	o := world.LongTimeouts("first")
+	o := world.LocalOptions{Name: "first"}
 	o.Boundary = func(operation, point string) {
 		if operation == "create_payment" && point == "intent_recorded" {
 			close(stopped)
 			<-goOn
 		}
 	}
-	first, second := w.Local(o), w.Local(world.LongTimeouts("second"))
+	first, second := w.Local(o), w.Local(world.LocalOptions{Name: "second"})
 	order := first.Order()
 	firstAnswer := world.Async(func() world.Answer { return first.Pay("k", order, "pm_card_visa") })
 	<-stopped
@@ -131,7 +131,7 @@ func TestLiveLeaseIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	w.WatchHolders()
-	first, second := w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second"))
+	first, second := w.Local(world.LocalOptions{Name: "first"}), w.Local(world.LocalOptions{Name: "second"})
 	order := first.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.AfterEffect)
 	answer := world.Async(func() world.Answer { return first.Pay("k", order, visa) })
@@ -152,7 +152,7 @@ func TestLiveLeaseIsNotTakenOver(t *testing.T) {
 func TestConcurrentEndsOfOnePayment(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	first, second := w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second"))
+	first, second := w.Local(world.LocalOptions{Name: "first"}), w.Local(world.LocalOptions{Name: "second"})
 	order := first.Order()
 	waits := first.Pay("k", order, careful)
 	require.Equal(t, "requires_action", waits.Get("status"), waits)

@@ -105,7 +105,7 @@ func underGuard(t *testing.T, g guard, sound bool) (w *world.World, first, secon
 	proxy, err := pgproxy.Start(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	a, b := world.LongTimeouts("first"), world.LongTimeouts("second")
+	a, b := world.LocalOptions{Name: "first"}, world.LocalOptions{Name: "second"}
 	a.Database, b.Database = proxy.URL(), proxy.URL()
 	if !sound {
 		for _, sql := range g.away.sql {

@@ -534,8 +534,8 @@ func TestOrderIsPaidOnce(t *testing.T) {
 	})
 
 	t.Run("ByOneOfManyKeysAtOnce", func(t *testing.T) {
-		b := setupWith(t, world.LongTimeouts("one"))
-		other := b.w.Local(world.LongTimeouts("other"))
+		b := setupWith(t, world.LocalOptions{Name: "one"})
+		other := b.w.Local(world.LocalOptions{Name: "other"})
 		for range 5 {
 			order := b.api.Order()
 			answers := world.Together(20, func(i int) world.Answer {

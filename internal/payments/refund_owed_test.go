@@ -347,7 +347,7 @@ func TestRefundsOwedSurviveACut(t *testing.T) {
 				proxy, err := pgproxy.Start(o.URL)
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-				options := world.LongTimeouts("victim")
+				options := world.LocalOptions{Name: "victim"}
 				options.Database = proxy.URL()
 				victim := o.Local(options)
 				o.refuse(1)

@@ -24,7 +24,7 @@ func TestStaleRefund(t *testing.T) {
 	w := world.New(t)
 	w.WatchHolders()
 	stopped, goOn := make(chan struct{}), make(chan struct{})
-	o, log := world.LongTimeouts("first"), &logs.Buffer{}
+	o, log := world.LocalOptions{Name: "first"}, &logs.Buffer{}
 	o.Log = log.Logger(slog.LevelError)
 	o.Boundary = func(operation, point string) {
 		if operation == "create_refund" && point == "refund_recorded" {
@@ -32,7 +32,7 @@ func TestStaleRefund(t *testing.T) {
 			<-goOn
 		}
 	}
-	first, second := w.Local(o), w.Local(world.LongTimeouts("second"))
+	first, second := w.Local(o), w.Local(world.LocalOptions{Name: "second"})
 	_, payment := paid(second)
 	stale := world.Async(func() world.Answer { return refund(first, "r", payment) })
 	<-stopped
@@ -58,7 +58,7 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := world.New(t)
-			first, second := w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second"))
+			first, second := w.Local(world.LocalOptions{Name: "first"}), w.Local(world.LocalOptions{Name: "second"})
 			_, payment := paid(second)
 			hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
 			a := world.Async(func() world.Answer { return refund(first, "a", payment) })

@@ -42,7 +42,7 @@ func TestRefundWhoseTimeEndsBeforeItsTurn(t *testing.T) {
 			api := w.Local(options)
 			payment := api.Pay("k", api.Order(), visa).ID()
 			hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
-			first := world.Async(func() world.Answer { return refund(w.Local(world.LongTimeouts("long")), "first", payment) })
+			first := world.Async(func() world.Answer { return refund(w.Local(world.LocalOptions{Name: "long"}), "first", payment) })
 			world.WaitHeld(w, hold)
 			second := world.Async(func() world.Answer { return refund(api, "second", payment) })
 			if locked {
@@ -121,7 +121,7 @@ func TestRefundWaitsForItsTurn(t *testing.T) {
 	setup := func(t *testing.T) (w *world.World, api *world.Local, first *stripesim.Hold, payment string, o *turn) {
 		w = world.New(t)
 		o = &turn{}
-		options := world.LongTimeouts("one")
+		options := world.LocalOptions{Name: "one"}
 		options.Log = o.log.Logger(slog.LevelWarn)
 		options.Gateway = func(g payments.Gateway) payments.Gateway { return countedLists{g, &o.read} }
 		api = w.Local(options)

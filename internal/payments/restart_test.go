@@ -18,7 +18,7 @@ func TestDatabaseCrashesDuringAPayment(t *testing.T) {
 	server := dbtest.Server(t)
 	dbtest.Migrated(t, server.URL)
 	w := world.On(t, server.URL)
-	api := w.Local(world.LongTimeouts("one"))
+	api := w.Local(world.LocalOptions{Name: "one"})
 	for _, op := range []string{"intent.create", "intent.confirm"} {
 		order := api.Order()
 		held := w.Sim.Hold(stripesim.Selector{Op: op, OrderID: order}, stripesim.AfterEffect)

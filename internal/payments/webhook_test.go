@@ -160,7 +160,7 @@ func TestWebhookDuringARead(t *testing.T) {
 	mailbox := w.Mailbox()
 	look := staleLook{read: make(chan struct{}), goOn: make(chan struct{}), once: new(sync.Once),
 		answer: new(stripe.Intent)}
-	first, second := w.Local(world.LongTimeouts("first")), world.LongTimeouts("second")
+	first, second := w.Local(world.LocalOptions{Name: "first"}), world.LocalOptions{Name: "second"}
 	second.Gateway = func(g payments.Gateway) payments.Gateway { look.Gateway = g; return look }
 	poller := w.Local(second)
 	order := first.Order()

@@ -49,7 +49,7 @@ func newTill(t *testing.T) *till {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.proxy.Close()) })
 	server := func(name, database string, gate *gate) *world.Local {
-		o := world.LongTimeouts(name)
+		o := world.LocalOptions{Name: name}
 		o.Database = database
 		o.Gateway = func(g payments.Gateway) payments.Gateway {
 			gate.Gateway = g

@@ -136,7 +136,7 @@ func TestConfirmableIntents(t *testing.T) {
 		proxy, err := pgproxy.Start(b.URL)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-		late := world.LongTimeouts("late")
+		late := world.LocalOptions{Name: "late"}
 		late.Database = proxy.URL()
 		slow, goOn := b.World.Local(late), make(chan struct{})
 		held := proxy.Hold("name: OrderToPay ", goOn)

@@ -23,7 +23,7 @@ import (
 // Place is a place in the life of a payment, a refund or a cancel at which its
 // process is killed with SIGKILL. Each place is right after something that cannot
 // be taken back: a commit of ours, or an effect of Stripe's that is not
-// recorded yet. What else can be different is in the matrix of package payments.
+// recorded yet. What else can be different is in the matrix of testkit/crashmatrix.
 type Place struct {
 	Name string
 	does Work

@@ -125,10 +125,10 @@ func newStage(t *testing.T, o operation) *stage {
 	s.proxy, err = pgproxy.Start(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.proxy.Close()) })
-	victim := world.LongTimeouts("victim")
+	victim := world.LocalOptions{Name: "victim"}
 	victim.Database = s.proxy.URL()
 	victim.Boundary = s.seam.boundary
 	victim.Gateway = func(g payments.Gateway) payments.Gateway { return seamAtStripe{g, s.seam} }
-	s.victim, s.heir = w.Local(victim), w.Local(world.LongTimeouts("heir"))
+	s.victim, s.heir = w.Local(victim), w.Local(world.LocalOptions{Name: "heir"})
 	return s
 }

@@ -63,11 +63,15 @@ func URLWith(t testing.TB, sql string) string {
 		defer cancel()
 		for _, pool := range d.kept {
 			if n := inUse(ctx, pool); n > 0 {
-				t.Errorf("%d connections were not given back to the pool", n)
+				t.Errorf("%d connections were not given back to the pool: close rows, end transactions, release connections", n)
 			}
 		}
-		if err := s.giveBack(ctx, sql, d); err != nil {
+		dropped, err := s.giveBack(ctx, sql, d)
+		if err != nil {
 			t.Errorf("drop the test's database: %v", err)
+		}
+		if dropped != nil {
+			t.Logf("the database is not used again: %v", dropped)
 		}
 	})
 	return s.dsn(d.name)

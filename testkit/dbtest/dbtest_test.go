@@ -101,6 +101,7 @@ func TestRecycled(t *testing.T) {
 	for name, change := range map[string]string{
 		"SchemaChanged":     "ALTER TABLE tenants DISABLE TRIGGER USER",
 		"RightsChanged":     "GRANT SELECT ON tenants TO PUBLIC",
+		"DatabaseGranted":   "DO $$ BEGIN EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO PUBLIC', current_database()); END $$",
 		"DatabaseSet":       "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 1', current_database()); END $$",
 		"StatisticsChanged": "INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_c', 'c', decode(repeat('00', 32), 'hex')); ANALYZE tenants",
 	} {

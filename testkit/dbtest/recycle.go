@@ -85,6 +85,8 @@ SELECT concat_ws(', ',
 	(SELECT string_agg(DISTINCT command, ', ') FROM dbtest.changed),
 	(SELECT 'a setting of the database' FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
 	  WHERE d.datname = current_database() LIMIT 1),
+	(SELECT 'rights on the database' FROM pg_database WHERE datname = current_database()
+	  AND datacl::text IS DISTINCT FROM format('{=c/%1$I,%1$I=CTc/%1$I}', pg_get_userbyid(datdba))),
 	(SELECT 'a replication slot' FROM pg_replication_slots WHERE database = current_database() LIMIT 1),
 	(SELECT 'a prepared transaction' FROM pg_prepared_xacts WHERE database = current_database() LIMIT 1),
 	(SELECT 'statistics of ' || c.relname FROM pg_statistic s JOIN pg_class c ON c.oid = s.starelid
@@ -110,9 +112,18 @@ type database struct {
 	emptying string // SQL
 }
 
-func (d *database) close() {
-	for _, pool := range d.kept {
-		pool.Close()
+// close closes the pools. It does not wait longer than ctx for a connection that a test has kept.
+func (d *database) close(ctx context.Context) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		for _, pool := range d.kept {
+			pool.Close()
+		}
+	}()
+	select {
+	case <-closed:
+	case <-ctx.Done():
 	}
 }
 
@@ -132,10 +143,14 @@ func (s *server) take(prepared string) *database {
 	return last
 }
 
-// giveBack empties the database of a finished test, or drops it where rows are not all that the test has changed.
-func (s *server) giveBack(ctx context.Context, prepared string, d *database) error {
+// giveBack empties the database of a finished test, or drops it where rows are not all that the test has changed, and says
+// why.
+func (s *server) giveBack(ctx context.Context, prepared string, d *database) (dropped, err error) {
 	d.uses++
-	if s.recycles && d.uses < usesMax && s.empty(ctx, d) == nil {
+	if s.recycles && d.uses < usesMax {
+		dropped = s.empty(ctx, d)
+	}
+	if s.recycles && d.uses < usesMax && dropped == nil {
 		s.mu.Lock()
 		waiting := len(s.spares[prepared]) < sparesMax
 		if waiting {
@@ -143,17 +158,19 @@ func (s *server) giveBack(ctx context.Context, prepared string, d *database) err
 		}
 		s.mu.Unlock()
 		if waiting {
-			return nil
+			return nil, nil
 		}
 	}
-	return s.discard(ctx, d)
+	return dropped, s.discard(ctx, d)
 }
 
 func (s *server) discard(ctx context.Context, d *database) error {
-	d.close()
+	d.close(ctx)
 	s.mu.Lock()
 	delete(s.open, s.dsn(d.name))
 	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupWithin)
+	defer cancel()
 	return s.drop(ctx, d.name)
 }
 
@@ -163,7 +180,7 @@ func (s *server) discardSpares() (err error) {
 	defer cancel()
 	for _, waiting := range s.spares {
 		for _, d := range waiting {
-			d.close()
+			d.close(ctx)
 			if s.Source == devpg.FromURL {
 				err = errors.Join(err, s.drop(ctx, d.name))
 			}

@@ -66,8 +66,8 @@ func twoServers(t *testing.T, regime stripesim.ReleaseRegime) *authorization {
 	w := world.New(t)
 	require.NoError(t, w.Sim.SetReleaseRegime(regime))
 	mailbox := w.Mailbox()
-	b := world.BooksWith(w, world.LongTimeouts("first"))
-	return &authorization{b: b, first: b.API, second: w.Local(world.LongTimeouts("second")), mailbox: mailbox}
+	b := world.BooksWith(w, world.LocalOptions{Name: "first"})
+	return &authorization{b: b, first: b.API, second: w.Local(world.LocalOptions{Name: "second"}), mailbox: mailbox}
 }
 
 func (a *authorization) begun(t *testing.T) *authorization {

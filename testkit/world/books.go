@@ -222,7 +222,7 @@ func (b *Books) CopyDatabase(suffix string) (dsn string) {
 // OnDatabase is the same world with another database.
 func (b *Books) OnDatabase(dsn string) *World {
 	b.T.Helper()
-	pool, err := postgres.Open(context.Background(), dsn, postgres.Options{Name: "testbed", MaxConn: 4, Box: b.DB.Box()})
+	pool, err := postgres.Open(context.Background(), dsn, postgres.Options{Name: "world", MaxConn: 4, Box: b.DB.Box()})
 	require.NoError(b.T, err)
 	b.T.Cleanup(pool.Close)
 	w := *b.World

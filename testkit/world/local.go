@@ -199,7 +199,7 @@ func (o LocalOptions) withDefaults(w *World) LocalOptions {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-		if os.Getenv("TESTBED_LOG") != "" { // to look into a failed test
+		if os.Getenv("WORLD_LOG") != "" { // to look into a failed test
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("server", o.Name)
 		}
 	}

@@ -3,7 +3,6 @@ package world
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,12 +24,6 @@ func WaitHeld(w *World, h *stripesim.Hold) {
 	defer cancel()
 	_, err := h.Wait(ctx)
 	require.NoError(w.T, err, "no request has reached the hold")
-}
-
-// LongTimeouts are options of a server that waits longer for Stripe than a test holds
-// a request, and keeps its leases meanwhile.
-func LongTimeouts(name string) LocalOptions {
-	return LocalOptions{Name: name, StripeTimeout: 10 * time.Second, Lease: time.Minute}
 }
 
 // ShortTimeouts are options of a server whose test waits until a request's time is over. A busy machine may use such a

@@ -81,8 +81,8 @@ func on(t testing.TB, url string) *World {
 	t.Helper()
 	box, err := sealed.New(DataKey)
 	require.NoError(t, err)
-	pool := dbtest.Kept(t, url, "testbed", func() (*postgres.Pool, error) {
-		return postgres.Open(context.Background(), url, postgres.Options{Name: "testbed", MaxConn: 4, Box: box})
+	pool := dbtest.Kept(t, url, "world", func() (*postgres.Pool, error) {
+		return postgres.Open(context.Background(), url, postgres.Options{Name: "world", MaxConn: 4, Box: box})
 	})
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)

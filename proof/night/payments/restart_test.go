@@ -18,7 +18,7 @@ func TestDatabaseCrashesDuringACapture(t *testing.T) {
 	server := dbtest.Server(t)
 	dbtest.Migrated(t, server.URL)
 	w := world.On(t, server.URL)
-	api := w.Local(world.LongTimeouts("one"))
+	api := w.Local(world.LocalOptions{Name: "one"})
 	order := api.Order()
 	payment := api.Authorize("k", order, visa).ID()
 	held := w.Sim.Hold(stripesim.Selector{Op: "intent.capture", OrderID: order}, stripesim.AfterEffect)
