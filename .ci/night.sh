@@ -27,7 +27,7 @@ run_night() {
 left_to_the_night() {
   say "LEFT TO THE NIGHT: ${nightly[*]}"
   local packages
-  packages=$(touched)
+  packages=$(touched) || return 0 # it has said why
   [[ -z $packages ]] || say "OF THE NIGHT THIS CHANGE TOUCHES (.ci/run touched):" $packages
 }
 
@@ -35,24 +35,25 @@ left_to_the_night() {
 base() {
   local at
   at=${CI_BASE:-$(git merge-base HEAD origin/main 2>/dev/null || true)}
-  [[ -n $at && $at != $(git rev-parse HEAD) ]] || at=$(git rev-parse --verify --quiet HEAD~1 || git rev-parse HEAD)
-  echo "$at"
+  [[ -n $at && $at != $(git rev-parse HEAD) ]] || at=HEAD~1
+  git rev-parse --verify --quiet "$at^{commit}" || fail "there is no commit $at to compare with: fetch more of the history, or set CI_BASE"
 }
 
 # touched prints the packages of module proof that a change touches: those with a changed file, and those enumerations whose
 # dependencies have one. Migrations and queries are package db's, and go.mod is everything's.
 touched() {
-  local changed
-  changed=$({ git diff --name-only "$(base)"; git ls-files --others --exclude-standard; } | grep -v '\.md$' |
+  local changed since night
+  since=$(base) && night=$(go list -C proof ./night/...) || return
+  changed=$({ git diff --name-only "$since"; git ls-files --others --exclude-standard; } | grep -v '\.md$' |
     xargs -r -n1 dirname | sed 's#/testdata.*##; s#^db/.*#db#' | sort -u || true)
   [[ -n $changed ]] || return 0
   {
-    [[ -z $(git diff --name-only "$(base)" -- go.mod) ]] || go list -C proof ./night/... | sed 's|^example.com/payonce/proof/|./|'
+    [[ -z $(git diff --name-only "$since" -- go.mod) ]] || echo "$night" | sed 's|^example.com/payonce/proof/|./|'
     grep '^proof/' <<<"$changed" | sed 's|^proof/|./|' | grep -v '^./openapi/\|^./idemcheck/foreign\|watermill' || true
     local package
-    for package in $(go list -C proof ./night/...); do
+    for package in $night; do
       go list -C proof -test -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "$package" |
-        sed -n 's|^example.com/payonce/\([^ ]*\).*|\1|p' | sort -u >"$work/deps"
+        sed -n 's|^example.com/payonce/\([^ ]*\).*|\1|p; s|^testkit/process$|cmd/api|p' | sort -u >"$work/deps"
       if comm -12 "$work/deps" <(grep -v '^proof/' <<<"$changed") | grep -q .; then
         echo "./${package#example.com/payonce/proof/}"
       fi

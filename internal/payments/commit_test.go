@@ -85,7 +85,7 @@ func TestCommitInDoubtThatIsNotOver(t *testing.T) {
 	w.Exec(`CREATE FUNCTION commits_slowly() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
 			PERFORM pg_advisory_xact_lock(15);
-			BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(1); END;
+			BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(0.3); END;
 			RETURN NULL;
 		END $$`)
 	w.Exec(`CREATE CONSTRAINT TRIGGER commits_slowly AFTER INSERT ON idempotency_keys DEFERRABLE INITIALLY DEFERRED

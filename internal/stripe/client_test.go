@@ -53,6 +53,7 @@ type gatewayBench struct {
 	sim     *stripesim.Sim
 	seen    *counter
 	gateway *stripe.Client
+	hasty   *stripe.Client // with gatewayTimeout, for what does not answer in time
 	log     *logs.Buffer
 	orders  int
 }
@@ -71,7 +72,8 @@ func setupGateway(t *testing.T) *gatewayBench {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	b.gateway = newGateway(server.URL, b.log, gatewayTimeout)
+	b.gateway = newGateway(server.URL, b.log, time.Minute)
+	b.hasty = newGateway(server.URL, b.log, gatewayTimeout)
 	return b
 }
 
@@ -155,8 +157,12 @@ func TestGateway(t *testing.T) {
 			for _, inDoubt := range []bool{false, true} {
 				intent := b.intent()
 				id := b.sim.Inject(c.fault)
+				gateway := b.gateway
+				if c.fault.Delay > 0 || c.fault.Kind == stripesim.BlackHole {
+					gateway = b.hasty
+				}
 				began := time.Now()
-				out := b.gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "confirm:" + intent, InDoubt: inDoubt},
+				out := gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "confirm:" + intent, InDoubt: inDoubt},
 					intent, "pm_card_visa")
 				require.Equal(t, 1, b.sim.FaultsFired()[id], "the fault did not happen")
 				require.Equal(t, []string{"confirm:" + intent}, b.seen.take(),

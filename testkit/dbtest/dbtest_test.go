@@ -25,6 +25,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 func TestNew(t *testing.T) {
 	t.Parallel()
+	needsDatabases(t)
 
 	t.Run("IsMigratedAndEmpty", func(t *testing.T) {
 		t.Parallel()
@@ -59,7 +60,8 @@ func TestNew(t *testing.T) {
 // TestRecycled: what a test has written, set or left running is not there for the next test of its database.
 func TestRecycled(t *testing.T) {
 	t.Parallel()
-	const kind = "SELECT 'of TestRecycled'" // no other test takes or gives such a database
+	needsDatabases(t)
+	const kind = "INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_seed', 'seed', decode(repeat('00', 32), 'hex'))" // no other test's
 	var first string
 	t.Run("Writes", func(t *testing.T) {
 		first = dbtest.URLWith(t, kind)
@@ -71,6 +73,8 @@ func TestRecycled(t *testing.T) {
 			"SELECT nextval('outbox_events_seq_seq'), nextval('outbox_events_seq_seq')",
 			"SET lock_timeout = 1",
 			"SELECT pg_advisory_lock(7)",
+			"LISTEN left_over",
+			"SET SESSION AUTHORIZATION payonce_service",
 		} {
 			_, err := pool.Raw().Exec(t.Context(), sql)
 			require.NoError(t, err, sql)
@@ -86,7 +90,9 @@ func TestRecycled(t *testing.T) {
 		pool := kept(t, url)
 		require.NoError(t, pool.CheckSchema(t.Context()))
 		for sql, want := range map[string]string{
-			"SELECT count(*)::text FROM tenants":                                                                       "0",
+			"SELECT string_agg(id, ' ') FROM tenants":                                                                  "ten_seed",
+			"SELECT (session_user = usename)::text FROM pg_stat_activity WHERE pid = pg_backend_pid()":                 "true",
+			"SELECT count(*)::text FROM pg_listening_channels()":                                                       "0",
 			"SELECT count(*)::text FROM stock":                                                                         "0", // part: checkouts
 			"SELECT nextval('outbox_events_seq_seq')::text":                                                            "1",
 			"SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND objid = 7":                            "0",
@@ -98,7 +104,11 @@ func TestRecycled(t *testing.T) {
 			require.Equal(t, want, got, sql)
 		}
 	})
+	const addColumn = "ALTER TABLE tenants ADD COLUMN leaked int"
 	for name, change := range map[string]string{
+		"ChangedByItsOwner": "SET ROLE payonce_owner; " + addColumn,
+		"ChangedUnguarded":  "SET session_replication_role = replica; " + addColumn,
+		"LargeObjectMade":   "SELECT lo_create(0)",
 		"SchemaChanged":     "ALTER TABLE tenants DISABLE TRIGGER USER",
 		"RightsChanged":     "GRANT SELECT ON tenants TO PUBLIC",
 		"DatabaseGranted":   "DO $$ BEGIN EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO PUBLIC', current_database()); END $$",
@@ -115,6 +125,20 @@ func TestRecycled(t *testing.T) {
 			require.ErrorContains(t, err, "does not exist")
 		})
 	}
+	t.Run("SessionWithTheNameOfAPool", func(t *testing.T) {
+		var left string
+		var conn *pgx.Conn
+		t.Run("Inner", func(t *testing.T) {
+			left = dbtest.URLWith(t, kind)
+			kept(t, left)
+			var err error
+			conn, err = pgx.Connect(t.Context(), left+"&application_name=one%20session")
+			require.NoError(t, err)
+		})
+		_ = conn.Close(t.Context())
+		_, err := pgx.Connect(t.Context(), left)
+		require.ErrorContains(t, err, "does not exist")
+	})
 	t.Run("PoolClosed", func(t *testing.T) {
 		var closed string
 		t.Run("Inner", func(t *testing.T) {
@@ -124,6 +148,14 @@ func TestRecycled(t *testing.T) {
 		_, err := pgx.Connect(t.Context(), closed)
 		require.ErrorContains(t, err, "does not exist")
 	})
+}
+
+// needsDatabases leaves a test that looks at what its subtests have left, and that -short has left out.
+func needsDatabases(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: it needs PostgreSQL")
+	}
 }
 
 // kept is a pool of one session, with the rights of the server's superuser.

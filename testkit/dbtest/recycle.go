@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +35,8 @@ BEGIN
 	END IF;
 	INSERT INTO dbtest.changed VALUES (tg_tag);
 END $$;
-CREATE EVENT TRIGGER dbtest_note ON ddl_command_end EXECUTE FUNCTION dbtest.note()`
+CREATE EVENT TRIGGER dbtest_note ON ddl_command_end EXECUTE FUNCTION dbtest.note();
+ALTER EVENT TRIGGER dbtest_note ENABLE ALWAYS`
 
 // Undone is a change of the schema that the caller undoes before its test ends, for whatever the test's result: the database is
 // used again.
@@ -65,6 +65,10 @@ const keepsSeeds = `
 DO $$
 DECLARE t record; filled boolean;
 BEGIN
+	FOR t IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'dbtest'::regnamespace AND relname ~ '^(seed_|sequences$)'
+	LOOP
+		EXECUTE format('DROP TABLE %s', t.name);
+	END LOOP;
 	FOR t IN SELECT c.oid::regclass AS name, c.relname FROM pg_class c
 		WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
 	LOOP
@@ -86,7 +90,8 @@ SELECT concat_ws(', ',
 	(SELECT 'a setting of the database' FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
 	  WHERE d.datname = current_database() LIMIT 1),
 	(SELECT 'rights on the database' FROM pg_database WHERE datname = current_database()
-	  AND datacl::text IS DISTINCT FROM format('{=c/%1$I,%1$I=CTc/%1$I}', pg_get_userbyid(datdba))),
+	  AND (datconnlimit, datacl::text) IS DISTINCT FROM (-1, format('{=c/%1$I,%1$I=CTc/%1$I}', pg_get_userbyid(datdba)))),
+	(SELECT 'a large object' FROM pg_largeobject_metadata LIMIT 1),
 	(SELECT 'a replication slot' FROM pg_replication_slots WHERE database = current_database() LIMIT 1),
 	(SELECT 'a prepared transaction' FROM pg_prepared_xacts WHERE database = current_database() LIMIT 1),
 	(SELECT 'statistics of ' || c.relname FROM pg_statistic s JOIN pg_class c ON c.oid = s.starelid
@@ -242,7 +247,7 @@ func (s *server) empty(ctx context.Context, d *database) error {
 		return err
 	}
 	defer release()
-	if err := endSessions(ctx, conn, d.kept); err != nil {
+	if err := endSessions(ctx, conn, d); err != nil {
 		return err
 	}
 	var differs string
@@ -284,8 +289,8 @@ func (d *database) rest(ctx context.Context) error {
 		idle := pool.Raw().AcquireAllIdle(ctx)
 		var err error
 		for _, conn := range idle {
-			_, failed := conn.Exec(ctx, "RESET SESSION AUTHORIZATION; RESET ALL; SELECT pg_advisory_unlock_all(); UNLISTEN *",
-				pgx.QueryExecModeSimpleProtocol)
+			_, failed := conn.Exec(ctx, "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; DISCARD SEQUENCES; "+
+				"SELECT pg_advisory_unlock_all(); UNLISTEN *", pgx.QueryExecModeSimpleProtocol)
 			err = errors.Join(err, failed)
 			conn.Release()
 		}
@@ -299,20 +304,30 @@ func (d *database) rest(ctx context.Context) error {
 	return nil
 }
 
+// sessions are the names of the sessions of kept pools, and the process ids of those that are idle.
+func (d *database) sessions(ctx context.Context) (names []string, idle []uint32) {
+	names, idle = []string{}, []uint32{}
+	for _, pool := range d.kept {
+		names = append(names, pool.Raw().Config().ConnConfig.RuntimeParams["application_name"])
+		for _, conn := range pool.Raw().AcquireAllIdle(ctx) {
+			idle = append(idle, conn.Conn().PgConn().PID())
+			conn.Release()
+		}
+	}
+	return names, idle
+}
+
 // endSessions ends what a killed process of the test has left, and returns when the database has no session but those of
-// kept pools, and those are idle.
-func endSessions(ctx context.Context, conn *pgx.Conn, kept map[string]*postgres.Pool) error {
+// kept pools, and those are idle. A session that only has the name of a kept pool's is an error.
+func endSessions(ctx context.Context, conn *pgx.Conn, d *database) error {
 	const others = `
 SELECT count(pg_terminate_backend(pid)) FILTER (WHERE application_name <> ALL ($1)),
-       count(*) FILTER (WHERE application_name = ANY ($1) AND state <> 'idle')
+       count(*) FILTER (WHERE application_name = ANY ($1) AND (state <> 'idle' OR pid <> ALL ($2)))
   FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
-	names := []string{}
-	for _, pool := range kept {
-		names = append(names, pool.Raw().Config().ConnConfig.RuntimeParams["application_name"])
-	}
 	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		var left, busy int
-		if err := conn.QueryRow(ctx, others, pgx.QueryExecModeExec, names).Scan(&left, &busy); err != nil {
+		names, idle := d.sessions(ctx)
+		if err := conn.QueryRow(ctx, others, pgx.QueryExecModeExec, names, idle).Scan(&left, &busy); err != nil {
 			return err
 		}
 		if left == 0 && busy == 0 {
@@ -324,16 +339,15 @@ SELECT count(pg_terminate_backend(pid)) FILTER (WHERE application_name <> ALL ($
 	}
 }
 
-// prepareSQL runs what a kind of database has beyond the schema, and does not note it as a change.
+// prepareSQL runs what a kind of database has beyond the schema. It is not noted as a change, and its rows are kept.
 func (s *server) prepareSQL(ctx context.Context, name, sql string) error {
 	conn, err := pgx.Connect(ctx, s.dsn(name))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	if s.recycles {
-		sql = strings.TrimRight(strings.TrimSpace(sql), ";") + "; TRUNCATE dbtest.changed"
+	if _, err = conn.Exec(ctx, sql); err == nil && s.recycles {
+		_, err = conn.Exec(ctx, keepsSeeds)
 	}
-	_, err = conn.Exec(ctx, sql)
 	return err
 }

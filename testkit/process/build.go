@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +40,9 @@ func Build(ctx context.Context, pkg, program string, flags ...string) error {
 	if err != nil {
 		return err
 	}
+	if err := lookAtSources(root); err != nil {
+		return err
+	}
 	build := exec.CommandContext(ctx, "go", append(append([]string{"build"}, flags...), "-o", program, "./"+pkg)...)
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
@@ -47,8 +51,22 @@ func Build(ctx context.Context, pkg, program string, flags ...string) error {
 	return nil
 }
 
+// lookAtSources reads the folders of the service's source, so that go test runs a test again whose programs it does not
+// see: the result of a test is used again as long as the files and folders that the test has read are what they were.
+func lookAtSources(root string) error {
+	for _, top := range []string{"cmd", "db", "internal", "stripesim"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(_ string, _ fs.DirEntry, err error) error { return err })
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // programsMax is how many programs BuildShared keeps: of a few checkouts and settings.
 const programsMax = 6
+
+const linkPrefix = "payonce-program-"
 
 // BuildShared is Build for the tests of several packages, which would each link the same program: three seconds of a
 // processor. All build to one file of the user, one after another, and go leaves alone what is as its source says. Each
@@ -60,8 +78,11 @@ func BuildShared(ctx context.Context, pkg string, flags ...string) (program stri
 		return "", remove, err
 	}
 	shared := filepath.Join(os.TempDir(), fmt.Sprintf("payonce-programs-%d", os.Getuid()))
-	if err := os.MkdirAll(shared, 0o700); err != nil {
+	if err := os.Mkdir(shared, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", remove, err
+	}
+	if info, err := os.Lstat(shared); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || !ours(info) {
+		return "", remove, fmt.Errorf("%s is not a folder of this user alone: remove it (%w)", shared, err)
 	}
 	unlock, err := lock(ctx, filepath.Join(shared, "lock"))
 	if err != nil {
@@ -74,7 +95,7 @@ func BuildShared(ctx context.Context, pkg string, flags ...string) (program stri
 	if err := Build(ctx, pkg, name, flags...); err != nil {
 		return "", remove, err
 	}
-	dir, err := os.MkdirTemp("", "payonce-program-")
+	dir, err := os.MkdirTemp("", linkPrefix)
 	if err != nil {
 		return "", remove, err
 	}
@@ -85,7 +106,18 @@ func BuildShared(ctx context.Context, pkg string, flags ...string) (program stri
 		return "", remove, err
 	}
 	now := time.Now()
-	return program, remove, errors.Join(os.Chtimes(name, now, now), keepNewest(shared))
+	return program, remove, errors.Join(os.Chtimes(name, now, now), keepNewest(shared), sweepLinks(now.Add(-24*time.Hour)))
+}
+
+// sweepLinks removes the links of tests that were killed before that time.
+func sweepLinks(before time.Time) error {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), linkPrefix+"*"))
+	for _, dir := range dirs {
+		if info, failed := os.Stat(dir); failed == nil && info.ModTime().Before(before) && ours(info) {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return err
 }
 
 // keepNewest removes the programs that were asked for least recently.

@@ -5,6 +5,7 @@ package process
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os/exec"
 	"syscall"
 )
@@ -40,4 +41,6 @@ func startFromLastingThread(cmd *exec.Cmd, exited func()) error {
 }
 
 // lock has no counterpart here.
+func ours(fs.FileInfo) bool { return true }
+
 func lock(context.Context, string) (unlock func(), err error) { return nil, errors.ErrUnsupported }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
@@ -90,6 +91,12 @@ func (c *Child) signal(s syscall.Signal) error {
 }
 
 // lock waits until no other process has the file.
+// ours reports whether a file is this user's.
+func ours(info fs.FileInfo) bool {
+	stat, is := info.Sys().(*syscall.Stat_t)
+	return is && int(stat.Uid) == os.Getuid()
+}
+
 func lock(ctx context.Context, name string) (unlock func(), err error) {
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 func TestDocker(t *testing.T) {
 	t.Parallel()
 
-	t.Run("RunsWhereAndevpg.EngineAnswers", func(t *testing.T) {
+	t.Run("RunsWhereAnEngineAnswers", func(t *testing.T) {
 		t.Parallel()
 		var lines []string
 		s, err := devpg.Start(t.Context(), devpg.Options{Only: devpg.FromDocker, Log: func(format string,
