@@ -32,7 +32,7 @@ type span struct{ from, to int }
 var everything = span{1, 1 << 30}
 
 // ChangesSince are the changes since a commit. If none is named, it is CI_BASE; or where this branch left origin/main; or
-// the commit before this one.
+// the commit before this one; or, if there is none, as in a clone without history, emptyTree.
 func ChangesSince(ctx context.Context, root, base string) (*Changes, error) {
 	var err error
 	if base == "" {
@@ -68,6 +68,9 @@ func ChangesSince(ctx context.Context, root, base string) (*Changes, error) {
 	return c, nil
 }
 
+// emptyTree is git's name of a tree without files. Compared with it, as without any history, everything has changed.
+const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
 func defaultBase(ctx context.Context, root string) (string, error) {
 	if base := os.Getenv(BaseVar); base != "" {
 		return base, nil
@@ -79,11 +82,10 @@ func defaultBase(ctx context.Context, root string) (string, error) {
 	if left, err := git(ctx, root, "merge-base", "HEAD", "origin/main"); err == nil && left != head {
 		return strings.TrimSpace(left), nil
 	}
-	before, err := git(ctx, root, "rev-parse", "--verify", "HEAD~1")
-	if err != nil {
-		return "", fmt.Errorf("there is no commit before this one: fetch more of the history, or name a commit with -since: %w", err)
+	if before, err := git(ctx, root, "rev-parse", "--verify", "HEAD~1"); err == nil {
+		return strings.TrimSpace(before), nil
 	}
-	return strings.TrimSpace(before), nil
+	return emptyTree, nil
 }
 
 var hunk = regexp.MustCompile(`^@@ -\S+ \+(\d+)(?:,(\d+))? @@`)
