@@ -441,7 +441,7 @@ func TestUnconfirmedBatches(t *testing.T) {
 		silent(t, js, true)
 		events := batchOf(batchMax + 200)
 		events[5].Data = json.RawMessage(`"` + strings.Repeat("x", server.MAX_PAYLOAD_SIZE-headerRoom/2) + `"`)
-		require.ErrorIs(t, inDoubt(t, b, time.Second, events...), errUnconfirmed)
+		require.ErrorIs(t, inDoubt(t, b, 4*time.Second, events...), errUnconfirmed)
 		require.NoError(t, b.conn.Flush())
 		w.requireSent(t, batchMax, 0) // another relay may have the rest by now
 	})

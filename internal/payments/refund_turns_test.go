@@ -238,7 +238,7 @@ func TestRefundThatIsOverLeavesItsLine(t *testing.T) {
 func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	api := w.Local(world.LocalOptions{Name: "one"})
+	api := w.Local(world.LocalOptions{Name: "one", StripeTimeout: time.Minute, Lease: 4 * time.Minute})
 	payment := api.Pay("k", api.Order(), visa).ID()
 	w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.RateLimited, Times: -1})
 	require.Equal(t, http.StatusAccepted, refund(w.Local(world.LocalOptions{}), "elsewhere", payment).Status)
