@@ -48,6 +48,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go test ./...":                                    {"test", "go_test ./...\n"},
 	"go test ./internal/payments/crashmatrix":          {"test", " ./..."},
 	"go test -C proof ./night/crashmatrix":             {"enumerations", "go_test -C proof "},
+	"go test -C proof ./night/payments":                {"enumerations", "go_test -C proof "},
 	"go test -C proof ./night/crashmatrix -run 'TestCrashMatrix/refund/finished'": {"enumerations", "go_test -C proof "},
 	"go test ./internal/payments ./cmd/api":                                       {"test", " ./..."},
 	"go test -C proof ./museum":                                                   {"proof", "go_test -C proof "},
@@ -187,6 +188,8 @@ var inTest = map[string]struct{ dir, test string }{
 // startsCI is what the workflows run, as TestWorkflows sees to.
 var startsCI = []string{
 	".ci/run",
+	".ci/run lint race",
+	".ci/run night all",
 	`CHAOS_SEEDS="7 11 13" DURATION=10m .ci/run long_chaos`,
 	"KILLS=20 .ci/run brokers",
 	"DURATION=10m .ci/run client_chaos",
