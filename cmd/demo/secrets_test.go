@@ -15,42 +15,18 @@ import (
 	"example.com/payonce/testkit/demo"
 )
 
-// What must not turn up: numbers that a card could have (they pass Luhn's check),
-// each sent in different ways, and secrets that people paste into the wrong place.
-const (
-	cardInAnAddress  = "6011111111111117"
-	cardInAHeader    = "378282246310005"
-	cardInABody      = "4242424242424242"
-	cardAsAMethod    = "5555555555554444"
-	cardInMetadata   = "5105105105105100"
-	stripeKeyPasted  = "sk_live_sent_by_mistake"
-	foreignRawKey    = "raw-key-of-a-stranger"
-	ofAClientSecret  = "_secret_"
-	someClientSecret = "pi_1" + ofAClientSecret + "1"
-)
-
-// forbiddenText must appear nowhere.
-var forbiddenText = map[string]string{
-	"a card number in an address": cardInAnAddress, "a card number in a header": cardInAHeader,
-	"a card number in a body":         cardInABody,
-	"a card number as payment method": cardAsAMethod, "a card number in metadata": cardInMetadata,
-	"another account's Stripe key":        stripeKeyPasted,
-	"a raw key that is not the console's": foreignRawKey, "a client secret": ofAClientSecret,
-	"the Stripe key of the demo": stripesim.DefaultKey, "the webhooks' secret": webhookSecret,
-}
-
 // Whatever those tell the console whom it asks, it shows what it looks for, and
 // passes nothing on.
 func TestConsole_PassesNothingOn(t *testing.T) {
 	t.Parallel()
 	c, server := bareConsole(t)
 	const order = "ord_1"
-	all := fmt.Sprintf(`"client_secret":%q,"number":%q,"note":%q,"key":%q`, someClientSecret, cardInABody,
-		stripeKeyPasted, foreignRawKey)
+	all := fmt.Sprintf(`"client_secret":%q,"number":%q,"note":%q,"key":%q`, demo.SomeClientSecret, demo.CardInABody,
+		demo.StripeKeyPasted, demo.ForeignRawKey)
 	customerMustAct := `{"object":"payment","id":"pay_1","status":"requires_action","order_id":"` + order +
 		`","next_action":{` + all + `},"metadata":{` + all + `}}`
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-Debug", cardInAHeader)
+		w.Header().Set("X-Debug", demo.CardInAHeader)
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = io.WriteString(w, customerMustAct)
 	}))
@@ -58,13 +34,13 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	books := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, []stripesim.Effect{{
 			Seq: 1, Kind: stripesim.EffectCharge, Amount: 1250, Currency: "usd",
-			Key:      "ten_1:" + foreignRawKey + ":confirm",
-			Metadata: map[string]string{"order_id": order, "card": cardInMetadata, "client_secret": someClientSecret},
+			Key:      "ten_1:" + demo.ForeignRawKey + ":confirm",
+			Metadata: map[string]string{"order_id": order, "card": demo.CardInMetadata, "client_secret": demo.SomeClientSecret},
 		}})
 	}))
 	t.Cleanup(books.Close)
 	c.system = &system{a: &endpoint{"A", api.URL}, b: &endpoint{"B", "http://127.0.0.1:1"},
-		shop: newShop(stripeKeyPasted), stripe: newStripe(books.URL)}
+		shop: newShop(demo.StripeKeyPasted), stripe: newStripe(books.URL)}
 	c.board.update(func(s *pageState) { s.Processes = []processState{{"A", 1, stateUp}, {"B", 2, stateUp}} })
 	c.runs, c.historyRead = map[string]*actionRun{}, map[string]map[string]bool{}
 	s := &actionRun{console: c, ctx: t.Context(), order: order, pay: payment("pay-of-the-console", order, visa)}
@@ -89,7 +65,7 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 		"no response"} {
 		require.Contains(t, shown.String(), what)
 	}
-	for what, secret := range forbiddenText {
+	for what, secret := range demo.ForbiddenText {
 		require.NotContains(t, shown.String(), secret, what)
 	}
 }

@@ -17,36 +17,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/demo"
-)
-
-// What must not turn up: numbers that a card could have (they pass Luhn's check),
-// each sent in different ways, and secrets that people paste into the wrong place.
-const (
-	cardInAnAddress  = "6011111111111117"
-	cardInAHeader    = "378282246310005"
-	cardInABody      = "4242424242424242"
-	cardAsAMethod    = "5555555555554444"
-	cardInMetadata   = "5105105105105100"
-	stripeKeyPasted  = "sk_live_sent_by_mistake"
-	foreignRawKey    = "raw-key-of-a-stranger"
-	ofAClientSecret  = "_secret_"
-	someClientSecret = "pi_1" + ofAClientSecret + "1"
 )
 
 // secured is a card whose bank asks the customer.
 const secured = "pm_card_threeDSecure2Required"
-
-// forbiddenText must appear nowhere.
-var forbiddenText = map[string]string{
-	"a card number in an address": cardInAnAddress, "a card number in a header": cardInAHeader,
-	"a card number in a body":         cardInABody,
-	"a card number as payment method": cardAsAMethod, "a card number in metadata": cardInMetadata,
-	"another account's Stripe key":        stripeKeyPasted,
-	"a raw key that is not the console's": foreignRawKey, "a client secret": ofAClientSecret,
-	"the Stripe key of the demo": stripesim.DefaultKey, "the webhooks' secret": "whsec_demo",
-}
 
 // TestConsole_SaysNothingSensitive presses every button, while card numbers,
 // secrets and raw keys are sent on every way there is into the console and, as the
@@ -64,7 +39,7 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 
 	answers := sendTheConsoleWhatItDoesNotWant(t, console)
 	shown := shopWhatIsSensitive(t, api, apiKey)
-	require.Contains(t, shown, ofAClientSecret, "the customer's browser was given none, so none is looked for")
+	require.Contains(t, shown, demo.OfAClientSecret, "the customer's browser was given none, so none is looked for")
 	for _, atOnce := range [][]string{{"pay", "double", "fifty"}, {"capture", "release"}, {"lose", "webhook"}, {"kill"},
 		{"pause"}, {"cut"}, {"again"}} {
 		before := heard.endedCount()
@@ -96,7 +71,7 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 		places["the history of key "+own[1]] = getPage(t, console+"/keys/"+own[1])
 	}
 	for place, text := range places {
-		for what, secret := range forbiddenText {
+		for what, secret := range demo.ForbiddenText {
 			require.NotContains(t, text, secret, "%s is in %s", what, place)
 		}
 		if place == "the terminal" { // which shows them to the user who started it
@@ -123,12 +98,12 @@ func sendTheConsoleWhatItDoesNotWant(t *testing.T, console string) string {
 	var back strings.Builder
 	send := func(method, path string, change func(*http.Request)) {
 		req, err := http.NewRequestWithContext(t.Context(), method,
-			console+path+"?card="+cardInAnAddress+"&key="+foreignRawKey,
-			strings.NewReader(`{"card":{"number":"`+cardInABody+`"},"client_secret":"`+someClientSecret+`"}`))
+			console+path+"?card="+demo.CardInAnAddress+"&key="+demo.ForeignRawKey,
+			strings.NewReader(`{"card":{"number":"`+demo.CardInABody+`"},"client_secret":"`+demo.SomeClientSecret+`"}`))
 		require.NoError(t, err)
 		for _, name := range []string{"Authorization", "Cookie", "Content-Type", "Idempotency-Key", "Last-Event-ID",
 			"Referer", "User-Agent", "X-Forwarded-For"} {
-			req.Header.Set(name, cardInAHeader+" "+stripeKeyPasted+" "+foreignRawKey+" "+someClientSecret)
+			req.Header.Set(name, demo.CardInAHeader+" "+demo.StripeKeyPasted+" "+demo.ForeignRawKey+" "+demo.SomeClientSecret)
 		}
 		change(req)
 		res, err := http.DefaultClient.Do(req)
@@ -144,14 +119,14 @@ func sendTheConsoleWhatItDoesNotWant(t *testing.T, console string) string {
 	}
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete,
 		http.MethodOptions} {
-		for _, path := range []string{"/", "/events", "/actions", "/do/" + cardInAnAddress, "/do/" + stripeKeyPasted,
-			"/" + someClientSecret, "/" + cardInAnAddress} {
+		for _, path := range []string{"/", "/events", "/actions", "/do/" + demo.CardInAnAddress, "/do/" + demo.StripeKeyPasted,
+			"/" + demo.SomeClientSecret, "/" + demo.CardInAnAddress} {
 			send(method, path, func(*http.Request) {})
 		}
 	}
 	send(http.MethodPost, "/do/pay",
-		func(r *http.Request) { r.Header.Set("Origin", "http://"+cardInAHeader+".example") })
-	send(http.MethodGet, "/", func(r *http.Request) { r.Host = cardInAnAddress + ".example" })
+		func(r *http.Request) { r.Header.Set("Origin", "http://"+demo.CardInAHeader+".example") })
+	send(http.MethodGet, "/", func(r *http.Request) { r.Host = demo.CardInAnAddress + ".example" })
 	return back.String()
 }
 
@@ -165,7 +140,7 @@ func shopWhatIsSensitive(t *testing.T, api, apiKey string) (told string) {
 		req.Header.Set("Authorization", authorization)
 		req.Header.Set("Idempotency-Key", key+rand.Text()[:8])
 		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Traceparent", cardInAHeader)
+		req.Header.Set("Traceparent", demo.CardInAHeader)
 		res, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
 		defer func() { _ = res.Body.Close() }()
@@ -178,23 +153,23 @@ func shopWhatIsSensitive(t *testing.T, api, apiKey string) (told string) {
 	}
 	ours := "Bearer " + apiKey
 	basket := `"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1250}]`
-	order := send("/v1/orders", ours, foreignRawKey,
-		`{`+basket+`,"customer_reference":"`+cardInMetadata+`","metadata":{"card":"`+cardInMetadata+`"}}`)
+	order := send("/v1/orders", ours, demo.ForeignRawKey,
+		`{`+basket+`,"customer_reference":"`+demo.CardInMetadata+`","metadata":{"card":"`+demo.CardInMetadata+`"}}`)
 	require.Empty(t, order, told)
-	order = send("/v1/orders", ours, foreignRawKey, `{`+basket+`}`)
+	order = send("/v1/orders", ours, demo.ForeignRawKey, `{`+basket+`}`)
 	require.NotEmpty(t, order, told)
-	send("/v1/payments", ours, foreignRawKey, fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, secured))
+	send("/v1/payments", ours, demo.ForeignRawKey, fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, secured))
 	for _, body := range []string{
-		fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, cardAsAMethod),
-		fmt.Sprintf(`{"card":{"number":%q}}`, cardInABody), cardInABody, `{"order_id":` + cardInABody + `}`,
+		fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, demo.CardAsAMethod),
+		fmt.Sprintf(`{"card":{"number":%q}}`, demo.CardInABody), demo.CardInABody, `{"order_id":` + demo.CardInABody + `}`,
 	} {
-		send("/v1/payments", ours, foreignRawKey, body)
-		send("/v1/checkouts", ours, cardInAHeader, body)
+		send("/v1/payments", ours, demo.ForeignRawKey, body)
+		send("/v1/checkouts", ours, demo.CardInAHeader, body)
 	}
-	send("/v1/orders", "Bearer "+stripeKeyPasted, foreignRawKey, `{`+basket+`}`)
-	send("/v1/payments/"+cardInAnAddress+"/cancel", ours, foreignRawKey, `{}`)
-	send("/v1/webhooks/stripe", ours, foreignRawKey,
-		`{"id":"evt_1","client_secret":"`+someClientSecret+`","card":"`+cardInABody+`"}`)
+	send("/v1/orders", "Bearer "+demo.StripeKeyPasted, demo.ForeignRawKey, `{`+basket+`}`)
+	send("/v1/payments/"+demo.CardInAnAddress+"/cancel", ours, demo.ForeignRawKey, `{}`)
+	send("/v1/webhooks/stripe", ours, demo.ForeignRawKey,
+		`{"id":"evt_1","client_secret":"`+demo.SomeClientSecret+`","card":"`+demo.CardInABody+`"}`)
 	return told
 }
 
