@@ -65,8 +65,9 @@ touched() {
 
 # What enumerates: each place of a crash, each statement that fails, each order of events, each currency, made services.
 step_enumerations() {
-  need_everything
-  go_test -C proof -count=1 -timeout=120m $(go list -C proof ./night/... | grep -v 'night/starter$')
+  need_postgres
+  need_engine # for ./night/devpg
+  PAYONCE_PG=local go_test -C proof -count=1 -timeout=120m $(go list -C proof ./night/... | grep -v 'night/starter$')
 }
 
 # The tests of module proof itself; a real Prometheus watches the service break (TestObserve).
