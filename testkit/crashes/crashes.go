@@ -365,10 +365,11 @@ func FrozenProcessHasLost(t *testing.T, points ...string) {
 // get the outcome. A client that got a 503 might use another key, and refund twice.
 func PausedProcessReturnsTheOutcome(t *testing.T, points ...stripesim.Point) {
 	t.Helper()
+	const stripeTimeout = 4 * time.Second // enough for all requests to get to Stripe, on a busy machine too
 	w := world.New(t)
 	other := w.Process()
 	for _, point := range points {
-		paused := w.Process(world.ShortTimes()...)
+		paused := w.Process("STRIPE_TIMEOUT="+stripeTimeout.String(), "IDEMPOTENCY_LEASE="+(3*stripeTimeout+time.Second).String())
 		type request struct {
 			Work
 			key  string
@@ -397,7 +398,7 @@ func PausedProcessReturnsTheOutcome(t *testing.T, points ...stripesim.Point) {
 		for _, r := range all {
 			w.Until(r.key+" is finished by the other process", func() bool { return w.RecoveryPoint(r.key) == "finished" })
 		}
-		time.Sleep(3 * world.ShortStripeTimeout) // No response of the paused process is in time now.
+		time.Sleep(3 * stripeTimeout) // No response of the paused process is in time now.
 		paused.Thaw()
 		for _, r := range all {
 			answer := <-r.told
