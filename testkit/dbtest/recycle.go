@@ -247,7 +247,7 @@ func (s *server) empty(ctx context.Context, d *database) error {
 		return err
 	}
 	defer release()
-	if err := endSessions(ctx, conn, d); err != nil {
+	if err := endSessions(ctx, conn, d.kept); err != nil {
 		return err
 	}
 	var differs string
@@ -304,30 +304,20 @@ func (d *database) rest(ctx context.Context) error {
 	return nil
 }
 
-// sessions are the names of the sessions of kept pools, and the process ids of those that are idle.
-func (d *database) sessions(ctx context.Context) (names []string, idle []uint32) {
-	names, idle = []string{}, []uint32{}
-	for _, pool := range d.kept {
-		names = append(names, pool.Raw().Config().ConnConfig.RuntimeParams["application_name"])
-		for _, conn := range pool.Raw().AcquireAllIdle(ctx) {
-			idle = append(idle, conn.Conn().PgConn().PID())
-			conn.Release()
-		}
-	}
-	return names, idle
-}
-
 // endSessions ends what a killed process of the test has left, and returns when the database has no session but those of
-// kept pools, and those are idle. A session that only has the name of a kept pool's is an error.
-func endSessions(ctx context.Context, conn *pgx.Conn, d *database) error {
+// kept pools, by their names, and those are idle.
+func endSessions(ctx context.Context, conn *pgx.Conn, kept map[string]*postgres.Pool) error {
 	const others = `
 SELECT count(pg_terminate_backend(pid)) FILTER (WHERE application_name <> ALL ($1)),
-       count(*) FILTER (WHERE application_name = ANY ($1) AND (state <> 'idle' OR pid <> ALL ($2)))
+       count(*) FILTER (WHERE application_name = ANY ($1) AND state <> 'idle')
   FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+	names := []string{}
+	for _, pool := range kept {
+		names = append(names, pool.Raw().Config().ConnConfig.RuntimeParams["application_name"])
+	}
 	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		var left, busy int
-		names, idle := d.sessions(ctx)
-		if err := conn.QueryRow(ctx, others, pgx.QueryExecModeExec, names, idle).Scan(&left, &busy); err != nil {
+		if err := conn.QueryRow(ctx, others, pgx.QueryExecModeExec, names).Scan(&left, &busy); err != nil {
 			return err
 		}
 		if left == 0 && busy == 0 {
