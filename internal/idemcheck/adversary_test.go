@@ -261,8 +261,10 @@ func TestCheatsAreFound(t *testing.T) {
 		}},
 		"executed again when the client leaves": {"client gone", func(a *adversary, w http.ResponseWriter, t thing) {
 			a.once(w, t, t.key, 201, work)
-			if t.r.Context().Err() != nil {
+			select {
+			case <-t.r.Context().Done(): // which a busy machine notices late
 				a.did(t.id)
+			case <-time.After(100 * time.Millisecond):
 			}
 		}},
 	} {
