@@ -48,7 +48,7 @@ touched() {
     xargs -r -n1 dirname | sed 's#/testdata.*##; s#^db/.*#db#' | sort -u || true)
   [[ -n $changed ]] || return 0
   {
-    [[ -z $(git diff --name-only "$since" -- go.mod) ]] || echo "$night" | sed 's|^example.com/payonce/proof/|./|'
+    [[ -z $(git diff --name-only "$since" -- go.mod proof/go.mod) ]] || echo "$night" | sed 's|^example.com/payonce/proof/|./|'
     grep '^proof/' <<<"$changed" | sed 's|^proof/|./|' | grep -v '^./openapi/\|^./idemcheck/foreign\|watermill' || true
     local package
     for package in $night; do
