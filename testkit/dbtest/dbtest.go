@@ -18,7 +18,7 @@ const (
 	startWithin   = 10 * time.Minute // a first run may download PostgreSQL; go test has a deadline of its own
 	cleanupWithin = time.Minute      // a test that holds a connection for longer has lost it
 	settingWithin = 10 * time.Second // for a session to read a setting that was reloaded
-	sessionsMax   = 200              // tests of pools and of crowds, several at once
+	sessionsMax   = 300              // tests of pools and of crowds, several at once
 	gcPercent     = 400              // the heap of a test process is small, and collecting it takes a sixth of its time
 	parallelMin   = 8                // tests wait for leases, databases and processes more than for a processor
 )

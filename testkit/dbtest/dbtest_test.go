@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/postgres"
@@ -142,8 +143,30 @@ func TestRecycled(t *testing.T) {
 			closed = dbtest.URLWith(t, kind)
 			kept(t, closed).Close()
 		})
-		_, err := pgx.Connect(t.Context(), closed)
-		require.ErrorContains(t, err, "does not exist")
+		require.Equal(t, closed, dbtest.URLWith(t, kind))
+		require.NoError(t, kept(t, closed).Ping(t.Context()))
+	})
+	t.Run("SessionsOfACrowd", func(t *testing.T) { // would take the server's slots from tests that run
+		crowd := func(t *testing.T) *postgres.Pool {
+			url := dbtest.URLWith(t, kind)
+			return dbtest.Kept(t, url, "crowd", func() (*postgres.Pool, error) {
+				return postgres.Open(context.Background(), url, postgres.Options{Name: "crowd", MaxConn: 11})
+			})
+		}
+		t.Run("AreMany", func(t *testing.T) {
+			pool := crowd(t)
+			var held []*pgxpool.Conn
+			for range pool.Conns() {
+				conn, err := pool.Raw().Acquire(t.Context())
+				require.NoError(t, err)
+				held = append(held, conn)
+			}
+			for _, conn := range held {
+				conn.Release()
+			}
+			require.Greater(t, pool.Stat().Idle, int32(4))
+		})
+		t.Run("AreClosed", func(t *testing.T) { require.LessOrEqual(t, crowd(t).Stat().Idle, int32(4)) })
 	})
 }
 

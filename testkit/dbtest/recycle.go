@@ -21,6 +21,7 @@ const (
 	usesMax   = 40 // of a database; then dead rows would slow its tests down
 
 	sessionsGone = 2 * time.Second // after the sessions of a finished test were ended
+	sessionsKept = 4               // of the kept pools of a database together: the server's slots are for tests that run
 )
 
 // notesChanges is run in the template. The event trigger notes each change of the schema, for any role, in the
@@ -283,22 +284,29 @@ func (s *server) session(ctx context.Context, d *database) (conn *pgx.Conn, rele
 	return conn, func() { _ = conn.Close(ctx) }, nil
 }
 
-// rest undoes what a test has set in the sessions of kept pools.
+// rest undoes what a test has set in the sessions of kept pools, closes the sessions that are too many, and forgets a pool
+// without sessions: it was closed, or a new one costs no more.
 func (d *database) rest(ctx context.Context) error {
-	for _, pool := range d.kept {
+	kept := 0
+	for key, pool := range d.kept {
 		idle := pool.Raw().AcquireAllIdle(ctx)
 		var err error
 		for _, conn := range idle {
-			_, failed := conn.Exec(ctx, "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; DISCARD SEQUENCES; "+
-				"SELECT pg_advisory_unlock_all(); UNLISTEN *", pgx.QueryExecModeSimpleProtocol)
-			err = errors.Join(err, failed)
+			if kept++; kept > sessionsKept {
+				_ = conn.Conn().Close(ctx) // Released, it leaves the pool.
+			} else {
+				_, failed := conn.Exec(ctx, "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; DISCARD SEQUENCES; "+
+					"SELECT pg_advisory_unlock_all(); UNLISTEN *", pgx.QueryExecModeSimpleProtocol)
+				err = errors.Join(err, failed)
+			}
 			conn.Release()
-		}
-		if err == nil {
-			err = pool.Raw().Ping(ctx) // which fails if the test has closed the pool
 		}
 		if err != nil {
 			return err
+		}
+		if stat := pool.Stat(); stat.Idle+stat.InUse == 0 {
+			pool.Close()
+			delete(d.kept, key)
 		}
 	}
 	return nil
