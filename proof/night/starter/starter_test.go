@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -55,6 +56,9 @@ var none string
 // linesMax is how much of what a command printed a failed test shows.
 const linesMax = 40
 
+// passed are the lines that go test prints of packages that did not fail.
+var passed = regexp.MustCompile(`(?m)^(ok|\?) .*\n`)
+
 // in runs a command that must succeed, with the flags of this environment: what this checkout has compiled of the standard
 // library and of other modules is in Go's cache.
 func in(t *testing.T, dir, name string, args ...string) {
@@ -63,7 +67,8 @@ func in(t *testing.T, dir, name string, args ...string) {
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("in %s, %s %s: %s\n%s", dir, name, strings.Join(args, " "), err, process.LastLines(string(out), linesMax))
+		t.Fatalf("in %s, %s %s: %s\n%s", dir, name, strings.Join(args, " "), err,
+			process.LastLines(passed.ReplaceAllString(string(out), ""), linesMax))
 	}
 	t.Logf("%s %s took %s", name, strings.Join(args, " "), time.Since(began).Round(time.Second))
 }
