@@ -17,7 +17,7 @@ import (
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/logs"
-	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/paycases"
 	"example.com/payonce/testkit/world"
 )
 
@@ -330,46 +330,18 @@ func TestRefundsOwed(t *testing.T) {
 	})
 }
 
-// TestRefundsOwedSurviveACut: the connection breaks at each commit of a refund that is owed, before the server has it
-// or after. Another process ends it: the money goes back once.
+// TestRefundsOwedSurviveACut: the connection breaks at a commit of a refund that is owed. Another process ends it: the
+// money goes back once. The night cuts each commit.
 func TestRefundsOwedSurviveACut(t *testing.T) {
 	t.Parallel()
-	for name, statement := range map[string]string{
-		"WhenItHasFailed": "RefundOwe", "WhenItIsTriedAgain": "RefundOwedAttempt",
-		"WhenItsCallIsRecorded": "StripeCallRecordAttempt", "WhenTheMoneyIsBack": "RefundOwedEnd",
+	for _, cut := range []paycases.Cut{
+		{Name: "WhenItIsTriedAgain/After", Statement: "RefundOwedAttempt", Committed: true},
+		{Name: "WhenTheMoneyIsBack/Before", Statement: "RefundOwedEnd"},
 	} {
-		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{
-			"Before": (*pgproxy.Proxy).BeforeCommit, "After": (*pgproxy.Proxy).AfterCommit,
-		} {
-			t.Run(name+"/"+when, func(t *testing.T) {
-				t.Parallel()
-				o := late(t, visa)
-				proxy, err := pgproxy.Start(o.URL)
-				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-				options := world.LocalOptions{Name: "victim"}
-				options.Database = proxy.URL()
-				victim := o.Local(options)
-				o.refuse(1)
-				cut := arm(proxy, "name: "+statement+" ")
-				for range 3 { // It may fail at any of them. That is what this is about.
-					_, _ = victim.Completer.RunOnce(t.Context())
-					o.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`)
-					_, _ = victim.Payments.Repairs().RetryOwed(t.Context())
-				}
-				require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
-				for range 3 {
-					completeOnce(o.World, o.API)
-					o.again()
-				}
-				require.Equal(t, "automatic succeeded 1000, automatic failed 1000",
-					o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY status) FROM refunds`))
-				require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
-				require.Equal(t, "1 refunded", o.Owed())
-				o.DeliverWebhooks()
-				o.RequireClean()
-			})
-		}
+		t.Run(cut.Name, func(t *testing.T) {
+			t.Parallel()
+			paycases.OwedSurvivesACut(t, cut)
+		})
 	}
 }
 
