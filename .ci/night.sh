@@ -26,6 +26,7 @@ run_night() {
 # left_to_the_night says what the gate has not run, and which enumerations the change touches.
 left_to_the_night() {
   say "LEFT TO THE NIGHT: ${nightly[*]}"
+  [[ ${STRIPE_CONTRACT:-} == 1 ]] || say 'NOT ASKED: the real Stripe, which needs a key of test mode (stripesim/DIFFERENCES.md)'
   local packages
   packages=$(touched) || return 0 # it has said why
   [[ -z $packages ]] || say "OF THE NIGHT THIS CHANGE TOUCHES (.ci/run touched):" $packages
