@@ -122,20 +122,20 @@ func TestRefundPastKeyLifetime(t *testing.T) {
 // too low, is asked for less and less often, and ends when its webhook comes.
 func TestPendingRefundIsPolledLessAndLess(t *testing.T) {
 	t.Parallel()
-	w := world.New(t)
-	api := w.Local(world.LocalOptions{})
-	payment := api.Pay("k", api.Order(), "pm_card_pendingRefund")
-	require.Equal(t, http.StatusCreated, payment.Status, payment)
-	asked := func() (pause int) {
-		require.Equal(t, "pending", refund(api, "r", payment.ID()).Get("status"))
-		return w.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer FROM idempotency_keys
+	p, _, payment := play(t).orderWith(t, isPaid)
+	asked := func(stripes response) (pause int) {
+		p.responds(stripes)
+		require.Equal(t, "202 pending", said(refund(p.api, "r", payment)))
+		p.requirePlayed()
+		return p.w.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer FROM idempotency_keys
 			WHERE key = 'r'`)
 	}
-	require.InDelta(t, 30, asked(), 10)
-	w.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 hours' WHERE key = 'r'`)
-	require.InDelta(t, 9*60, asked(), 100)
-	w.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 days' WHERE key = 'r'`)
-	require.InDelta(t, 15*60, asked(), 100)
+	pending := listing(own(db.RefundStatusPending, 300))
+	require.InDelta(t, 30, asked(refunds(db.RefundStatusPending)), 10)
+	p.w.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 hours' WHERE key = 'r'`)
+	require.InDelta(t, 9*60, asked(pending), 100)
+	p.w.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 days' WHERE key = 'r'`)
+	require.InDelta(t, 15*60, asked(pending), 100)
 }
 
 // What a payment says of its refunds was changed by hand, and a refund that fails has
