@@ -307,6 +307,9 @@ func TestReleaseFollowsStripe(t *testing.T) {
 		{"MoreWasCapturedElsewhere", []run{ // An operator has to look.
 			{[]response{other(cancel, conflict), shows(paid, received(1001))}, "202 authorized", held, first},
 		}},
+		{"NothingWasCapturedElsewhere", []run{
+			{[]response{other(cancel, conflict), shows(paid, received(0))}, "202 authorized", held, first},
+		}},
 		{"Processing", []run{
 			{[]response{other(cancel, conflict), shows(slow)}, "202 authorized", held, first},
 			{[]response{shows(slow)}, "202 authorized", held, nil},
