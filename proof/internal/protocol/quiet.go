@@ -93,6 +93,10 @@ func (f *fairEnd) follow(s state) Invariant {
 			if f.expire(&s) {
 				continue
 			}
+			// The reconciler makes a parked key due each time it sees what the key has not done. A completer parks it again.
+			if broken := f.complete(&s); broken != 0 {
+				return broken
+			}
 			return f.m.unsettled(&s)
 		}
 		ticks++
@@ -109,8 +113,8 @@ func (f *fairEnd) take(s *state, next successor) {
 	}
 }
 
-// round lets each loop of the service run once.
-func (f *fairEnd) round(s *state) Invariant {
+// complete lets a completer take each key that is due.
+func (f *fairEnd) complete(s *state) Invariant {
 	x := expander{m: f.m, s: s}
 	for k := range s.key {
 		x.out = x.out[:0]
@@ -125,7 +129,15 @@ func (f *fairEnd) round(s *state) Invariant {
 			}
 		}
 	}
-	x.out = x.out[:0]
+	return 0
+}
+
+// round lets each loop of the service run once.
+func (f *fairEnd) round(s *state) Invariant {
+	if broken := f.complete(s); broken != 0 {
+		return broken
+	}
+	x := expander{m: f.m, s: s}
 	x.background()
 	if len(x.out) > 0 {
 		f.take(s, x.out[0])
