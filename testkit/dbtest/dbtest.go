@@ -246,7 +246,7 @@ func options(log func(string, ...any)) devpg.Options {
 		MaxConnections: sessionsMax,
 		// A session plans a statement once, and not for each of its first five executions.
 		Settings: map[string]string{"plan_cache_mode": "force_generic_plan"},
-		Log:            log,
+		Log:      log,
 	}
 }
 
