@@ -160,53 +160,57 @@ func TestHandbookFindsTheFlood(t *testing.T) {
 // TestRefusalsAreSampled: the lines about requests, of those that could not be parsed, and of webhooks.
 func TestRefusalsAreSampled(t *testing.T) {
 	t.Parallel()
-	var out logs.Buffer
-	s := newTestServer(t, slog.New(slog.NewTextHandler(&out, nil)))
-	for range 1000 {
-		require.Equal(t, http.StatusUnauthorized, s.status("GET", "/v1/orders", "", ""))
-		_ = s.unreadable("192.0.2.1:1", "bad")
-	}
-	require.Less(t, strings.Count(out.String(), "status=401"), 500)
-	require.Less(t, strings.Count(out.String(), "could not be parsed"), 500)
-	s.logs.logAllLeftOut()
-	require.Contains(t, out.String(), `message=request status=401`)
+	synctest.Test(t, func(t *testing.T) { // No time passes while requests are sent.
+		var out logs.Buffer
+		s := newTestServer(t, slog.New(slog.NewTextHandler(&out, nil)))
+		for range 1000 {
+			require.Equal(t, http.StatusUnauthorized, s.status("GET", "/v1/orders", "", ""))
+			_ = s.unreadable("192.0.2.1:1", "bad")
+		}
+		require.Less(t, strings.Count(out.String(), "status=401"), 500)
+		require.Less(t, strings.Count(out.String(), "could not be parsed"), 500)
+		s.logs.logAllLeftOut()
+		require.Contains(t, out.String(), `message=request status=401`)
 
-	out.Take()
-	for range 300 {
-		require.Equal(t, http.StatusBadRequest, s.status("POST", "/v1/webhooks/stripe", "", "{}"))
-	}
-	require.Less(t, strings.Count(out.String(), "webhook refused"), 250)
-	for range 300 {
-		require.Equal(t, http.StatusServiceUnavailable, s.status("GET", "/readyz", "", ""), "there is no database")
-	}
-	require.Less(t, strings.Count(out.String(), "request failed"), 250)
+		out.Take()
+		for range 300 {
+			require.Equal(t, http.StatusBadRequest, s.status("POST", "/v1/webhooks/stripe", "", "{}"))
+		}
+		require.Less(t, strings.Count(out.String(), "webhook refused"), 250)
+		for range 300 {
+			require.Equal(t, http.StatusServiceUnavailable, s.status("GET", "/readyz", "", ""), "there is no database")
+		}
+		require.Less(t, strings.Count(out.String(), "request failed"), 250)
+	})
 }
 
 // TestProbesAreSampled: anybody can send probes, so those that succeed do not each have a line; a change always has.
 func TestProbesAreSampled(t *testing.T) {
 	t.Parallel()
-	var out logs.Buffer
-	s := newTestServer(t, slog.New(slog.NewTextHandler(&out, nil)))
-	ready := error(nil)
-	s.ready.ping = func(context.Context) error { return ready }
-	for range 300 {
-		require.Equal(t, http.StatusOK, s.status("GET", "/healthz", "", ""))
-		require.Equal(t, http.StatusOK, s.status("GET", "/readyz", "", ""))
-	}
-	log := out.Take()
-	require.Less(t, strings.Count(log, "route=/healthz"), 200)
-	require.Less(t, strings.Count(log, "route=/readyz"), 200)
-	require.GreaterOrEqual(t, strings.Count(log, "route=/readyz"), 5*linesPerSecond)
-	s.logs.logAllLeftOut()
-	require.Regexp(t, `msg="log lines left out" message=request status=200 route=/healthz lines=[0-9]+`, out.Take())
+	synctest.Test(t, func(t *testing.T) { // No time passes while requests are sent.
+		var out logs.Buffer
+		s := newTestServer(t, slog.New(slog.NewTextHandler(&out, nil)))
+		ready := error(nil)
+		s.ready.ping = func(context.Context) error { return ready }
+		for range 300 {
+			require.Equal(t, http.StatusOK, s.status("GET", "/healthz", "", ""))
+			require.Equal(t, http.StatusOK, s.status("GET", "/readyz", "", ""))
+		}
+		log := out.Take()
+		require.Less(t, strings.Count(log, "route=/healthz"), 200)
+		require.Less(t, strings.Count(log, "route=/readyz"), 200)
+		require.GreaterOrEqual(t, strings.Count(log, "route=/readyz"), 5*linesPerSecond)
+		s.logs.logAllLeftOut()
+		require.Regexp(t, `msg="log lines left out" message=request status=200 route=/healthz lines=[0-9]+`, out.Take())
 
-	for range 300 { // takes what refusals may have
-		s.logs.allow("request", http.StatusServiceUnavailable, "")
-	}
-	ready = errNoAnswer
-	require.Equal(t, http.StatusServiceUnavailable, s.status("GET", "/readyz", "", ""))
-	require.Contains(t, out.Take(), "route=/readyz status=503")
-	ready = nil
-	require.Equal(t, http.StatusOK, s.status("GET", "/readyz", "", ""))
-	require.Contains(t, out.Take(), "route=/readyz status=200")
+		for range 300 { // takes what refusals may have
+			s.logs.allow("request", http.StatusServiceUnavailable, "")
+		}
+		ready = errNoAnswer
+		require.Equal(t, http.StatusServiceUnavailable, s.status("GET", "/readyz", "", ""))
+		require.Contains(t, out.Take(), "route=/readyz status=503")
+		ready = nil
+		require.Equal(t, http.StatusOK, s.status("GET", "/readyz", "", ""))
+		require.Contains(t, out.Take(), "route=/readyz status=200")
+	})
 }

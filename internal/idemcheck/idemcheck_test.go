@@ -213,6 +213,7 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	k.done = !s.is("nothing is ever done")
+	status, answer := k.status, k.answer
 	s.mu.Unlock()
 	if fault {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -223,8 +224,8 @@ func (s *shop) make(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	w.WriteHeader(k.status)
-	_, _ = io.WriteString(w, k.answer)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, answer)
 }
 
 const (
