@@ -244,9 +244,7 @@ func options(log func(string, ...any)) devpg.Options {
 		URLVar:         "TEST_DATABASE_URL",
 		Only:           os.Getenv("PAYONCE_PG"),
 		MaxConnections: sessionsMax,
-		// A session plans a statement once, and not for each of its first five executions.
-		Settings: map[string]string{"plan_cache_mode": "force_generic_plan"},
-		Log:      log,
+		Log:            log,
 	}
 }
 
