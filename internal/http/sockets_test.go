@@ -141,7 +141,7 @@ func TestHalfClosedClientGetsItsResponse(t *testing.T) {
 		status, body := send("POST", "/v1/orders", "held", newOrder)
 		return fmt.Sprint(status, " ", body)
 	})
-	<-held.Fired()
+	held.Await(t)
 	require.Never(t, func() bool { return len(answer) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
 	close(release)
 	require.Regexp(t, "^201 ", <-answer)

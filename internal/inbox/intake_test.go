@@ -55,7 +55,7 @@ func newCrowd(t *testing.T) *crowd {
 	t.Cleanup(c.release)
 	hold := proxy.Hold("name: InboxReceive ", release)
 	go func() { c.ahead <- receiveBy(t.Context(), c.intake, event("ahead")) }()
-	<-hold.Fired()
+	hold.Await(t)
 	proxy.Seen()
 	return c
 }

@@ -225,7 +225,7 @@ func TestFeed(t *testing.T) {
 			}
 			listed <- events
 		}()
-		<-read.Fired()
+		read.Await(t)
 		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
 		close(release)
 		require.Len(t, <-listed, 1, "it was committed before the call")

@@ -175,7 +175,7 @@ func TestRelay(t *testing.T) {
 			_, err := outbox.NewRelay(through, broker, outbox.RelayOptions{Lease: time.Hour}).RunOnce(stopping)
 			stopped <- err
 		}()
-		<-held.Fired() // leased, and the answer is on its way
+		held.Await(t) // leased, and the answer is on its way
 		stop()
 		close(release)
 		require.NoError(t, <-stopped)

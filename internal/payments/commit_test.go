@@ -113,7 +113,7 @@ func TestOneFirstPaymentIsTriedAtATime(t *testing.T) {
 	t.Cleanup(goOn)
 	begun := proxy.Hold("name: PaymentBegin ", release)
 	first := world.Async(func() world.Answer { return api.Pay("first", order, visa) })
-	<-begun.Fired()
+	begun.Await(t)
 	proxy.Seen()
 	require.Equal(t, "payment-in-progress", api.Pay("second", order, visa).Code())
 	for _, statement := range proxy.Seen() {
@@ -157,8 +157,7 @@ func TestDatabaseAwayAfterTheFirstCommit(t *testing.T) {
 			request := c.request(w.Local(world.LocalOptions{Name: "direct"}))
 			release := make(chan struct{})
 			held := c.hold(proxy, "name: "+c.text+" ", release)
-			answer := world.Async(func() world.Answer { return api.Post(request.path, "k", request.body) })
-			<-held.Fired()
+			answer := w.Reached(held, func() world.Answer { return api.Post(request.path, "k", request.body) })
 			proxy.Away(true)
 			close(release)
 			a := <-answer
@@ -218,8 +217,7 @@ func TestStalledLinkReturnsTheOutcome(t *testing.T) {
 			path, body := c.path(order, payment)
 			release := make(chan struct{})
 			held := proxy.Hold("name: "+c.statement+" ", release)
-			answer := world.Async(func() world.Answer { return stalled.Post(path, "k", body) })
-			<-held.Fired()
+			answer := w.Reached(held, func() world.Answer { return stalled.Post(path, "k", body) })
 			w.ExpireLeases()
 			final := world.Async(func() world.Answer {
 				var a world.Answer

@@ -192,7 +192,7 @@ func TestOrphanIsRefundedByOneOfManyOperators(t *testing.T) {
 	goOn := make(chan struct{})
 	read := proxy.Hold("name: OrphanRefunds ", goOn)
 	first := world.Async(try)
-	<-read.Fired()
+	read.Await(t)
 	require.NoError(t, try())
 	close(goOn)
 	var no *compare.NotRefundableError

@@ -641,7 +641,7 @@ func TestAdoptionOfARefundThatDoesNotFitAnyMore(t *testing.T) {
 		require.NoError(t, err)
 		return adopted
 	})
-	<-read.Fired()
+	read.Await(t)
 	p.responds(other(makes, stripe.Unknown))
 	require.Equal(t, "202 pending", said(refund(p.api, "meanwhile", payment)))
 	close(goOn)

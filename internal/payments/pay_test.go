@@ -625,7 +625,7 @@ func TestCancelBeginsMeanwhile(t *testing.T) {
 	looked := proxy.Hold("-- name: OrderToPay", goOn)
 	require.Equal(t, http.StatusPaymentRequired, api.Pay("declined", order, "pm_card_visa_chargeDeclined").Status)
 	answer := world.Async(func() world.Answer { return api.Pay("k", order, visa) })
-	<-looked.Fired()
+	looked.Await(t)
 	w.Exec(`UPDATE orders SET canceling_key = 'c' WHERE id = $1`, order)
 	close(goOn)
 	a := <-answer

@@ -297,7 +297,7 @@ func TestRefundsOwed(t *testing.T) {
 		goOn := make(chan struct{})
 		read := proxy.Hold("name: RefundOwedGet ", goOn)
 		stopped := world.Async(func() error { _, err := api.Payments.Repairs().RetryOwed(ctx); return err })
-		<-read.Fired()
+		read.Await(t)
 		cancel()
 		close(goOn)
 		require.Equal(t, context.Canceled, <-stopped, "and not that it could not be postponed")

@@ -40,9 +40,10 @@ func TestRefundWhoseTimeEndsBeforeItsTurn(t *testing.T) {
 			options := world.ShortTimeouts("short") // has less time for a request than LimitWait
 			options.Log = log.Logger(slog.LevelWarn)
 			api := w.Local(options)
-			payment := api.Pay("k", api.Order(), visa).ID()
+			long := w.Local(world.LocalOptions{Name: "long"})
+			payment := long.Pay("k", long.Order(), visa).ID()
 			hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
-			first := world.Async(func() world.Answer { return refund(w.Local(world.LocalOptions{Name: "long"}), "first", payment) })
+			first := world.Async(func() world.Answer { return refund(long, "first", payment) })
 			world.WaitHeld(w, hold)
 			second := world.Async(func() world.Answer { return refund(api, "second", payment) })
 			if locked {
@@ -70,14 +71,14 @@ func TestRefundWhoseTimeEndsBeforeItsTurn(t *testing.T) {
 func TestRefundWhoseTimeEndsInItsFirstLook(t *testing.T) {
 	t.Parallel()
 	w, api, proxy := world.Proxied(t, world.ShortTimeouts("short"))
-	payment := api.Pay("k", api.Order(), visa).ID()
+	long := w.Local(world.LocalOptions{Name: "long"})
+	payment := long.Pay("k", long.Order(), visa).ID()
 	w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.RateLimited, Times: -1})
-	require.Equal(t, http.StatusAccepted, refund(api, "first", payment).Status) // T1 has looked, and this is taken over
+	require.Equal(t, http.StatusAccepted, refund(long, "first", payment).Status) // T1 has looked, and this is taken over
 	w.ExpireLeases()
 	release := make(chan struct{})
 	hold := proxy.Hold("name: RefundOtherInFlight ", release)
-	answer := refund(api, "first", payment)
-	require.True(t, hold.HasFired())
+	answer := <-w.Reached(hold, func() world.Answer { return refund(api, "first", payment) })
 	close(release)
 	require.Equal(t, http.StatusAccepted, answer.Status, answer)
 	require.NotContains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'first'`), "another refund")

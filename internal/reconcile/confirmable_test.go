@@ -141,7 +141,7 @@ func TestConfirmableIntents(t *testing.T) {
 		slow, goOn := b.World.Local(late), make(chan struct{})
 		held := proxy.Hold("name: OrderToPay ", goOn)
 		begins := world.Async(func() world.Answer { return slow.Pay("again", order, "pm_card_visa") })
-		<-held.Fired()
+		held.Await(t)
 		b.Reconcile()
 		b.API.Complete()
 		require.Equal(t, "canceled", atStripe(b, intent))

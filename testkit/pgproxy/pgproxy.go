@@ -215,6 +215,19 @@ func (p *Proxy) Disarm(c *Cut) bool {
 // Fired is closed when the connection has been cut, or the answer is held.
 func (c *Cut) Fired() <-chan struct{} { return c.fired }
 
+// Await waits until Fired, and fails a test that waits for a minute: no statement holds the text.
+func (c *Cut) Await(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}) {
+	t.Helper()
+	select {
+	case <-c.fired:
+	case <-time.After(time.Minute):
+		t.Fatalf("in a minute no statement has held %q", c.text)
+	}
+}
+
 // HasFired reports whether it has: a test whose fault never happened proves nothing.
 func (c *Cut) HasFired() bool {
 	select {

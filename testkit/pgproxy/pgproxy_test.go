@@ -161,7 +161,7 @@ func TestProxy(t *testing.T) {
 			_, err := b.through.Exec(context.WithoutCancel(t.Context()), "INSERT INTO t VALUES ($1)", 1)
 			answered <- err
 		}()
-		<-hold.Fired()
+		hold.Await(t)
 		require.Equal(t, 1, b.rows(), "it is done")
 		require.Empty(t, answered, "and no error was returned")
 		close(release)

@@ -2,7 +2,9 @@ package world
 
 import (
 	"context"
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,6 +26,25 @@ func WaitHeld(w *World, h *stripesim.Hold) {
 	defer cancel()
 	_, err := h.Wait(ctx)
 	require.NoError(w.T, err, "no request has reached the hold")
+}
+
+// Reached sends a request of a server with ShortTimeouts until the proxy holds a statement of the request. A busy machine
+// may use up the time of a request before; the lease is made to expire then, and the request is sent again.
+func (w *World) Reached(held *pgproxy.Cut, request func() Answer) <-chan Answer {
+	w.T.Helper()
+	for end := time.Now().Add(Patience); ; w.ExpireLeases() {
+		answer := Async(request)
+		select {
+		case <-held.Fired():
+			return answer
+		case a := <-answer:
+			if held.HasFired() {
+				return Async(func() Answer { return a })
+			}
+			require.Contains(w.T, []int{http.StatusAccepted, http.StatusConflict, http.StatusServiceUnavailable}, a.Status, a)
+			require.True(w.T, time.Now().Before(end), "no request has reached the held statement; the last answer: %v", a)
+		}
+	}
 }
 
 // ShortTimeouts are options of a server whose test waits until a request's time is over. A busy machine may use such a
