@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,10 +30,21 @@ import (
 // binary is the real program, with the seam for crash tests. It is built when the first test wants it, once for all
 // packages of a run.
 var binary = sync.OnceValues(func() (string, error) {
-	path, remove, err := process.BuildShared(context.Background(), "cmd/api", "-tags", "faults")
+	path, remove, err := process.BuildShared(context.Background(), "cmd/api", "-tags", tags())
 	removeProgram = remove
 	return path, err
 })
+
+// tags are the build tags of the program: the seam's, and those of the test, which may need a broker that a tag links.
+func tags() string {
+	info, _ := debug.ReadBuildInfo()
+	for _, setting := range info.Settings {
+		if setting.Key == "-tags" {
+			return "faults," + setting.Value
+		}
+	}
+	return "faults"
+}
 
 var removeProgram = func() {}
 
