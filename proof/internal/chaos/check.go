@@ -79,14 +79,29 @@ func number(id string) (n int) {
 	return n
 }
 
-// consumedWithin is how long consumers may take that become fewer and fewer events behind.
-const consumedWithin = 15 * time.Minute
+// progressMax is how long a busy machine may take while less and less is left.
+const progressMax = 15 * time.Minute
+
+// progress is how long what is left has become less. Work that hangs does not become less.
+type progress struct {
+	began  time.Time
+	least  int
+	lasted time.Duration
+}
+
+func newProgress() *progress { return &progress{began: time.Now(), least: math.MaxInt} }
+
+func (p *progress) left(n int) {
+	if n < p.least {
+		p.least, p.lasted = n, min(time.Since(p.began), progressMax)
+	}
+}
 
 // quiet waits until everything that was begun is finished, without a client, and
 // everything that happened has been told to everyone. Customers whose bank asked
 // them something come back and answer.
 func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinished []string, err error) {
-	began := time.Now()
+	began, progress := time.Now(), newProgress()
 	keys, unfinished, err = w.until(ctx, lease+15*time.Second, func() (what string, err error) {
 		if err := errors.Join(w.comeBack(ctx), w.settleLost(ctx)); err != nil {
 			return "", err
@@ -97,6 +112,7 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 		if n > 0 {
 			what = fmt.Sprintf("%d keys and webhooks are unfinished", n)
 		}
+		progress.left(n)
 		return what, err
 	}, func() (time.Duration, error) {
 		// What waits for a customer is looked at less often: within a minute, is the promise.
@@ -104,14 +120,14 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 		if n > 0 {
 			return time.Minute, err
 		}
-		return 0, err
+		return min(progress.lasted, time.Minute), err
 	})
 	if err != nil {
 		return keys, 0, unfinished, err
 	}
 	// A consumer applies one event after the other, and each commit waits for the standby if there is one: what is left
 	// may be many, but it must become less.
-	waits, least, fewer := time.Now(), math.MaxInt, time.Duration(0)
+	progress = newProgress()
 	_, late, err := w.until(ctx, time.Minute, func() (what string, err error) {
 		n, err := w.count(ctx,
 			`SELECT (SELECT count(*) FROM outbox_events WHERE published_at IS NULL) + (SELECT count(*) FROM inbox_events
@@ -123,11 +139,9 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 		if n > 0 || behind > 0 {
 			what = fmt.Sprintf("%d events are not published or not applied, and %d not consumed", n, behind)
 		}
-		if left := n + int(behind); left < least {
-			least, fewer = left, time.Since(waits)
-		}
+		progress.left(n + int(behind))
 		return what, err
-	}, func() (time.Duration, error) { return min(fewer, consumedWithin), nil })
+	}, func() (time.Duration, error) { return progress.lasted, nil })
 	return keys, time.Since(began), append(unfinished, late...), err
 }
 
