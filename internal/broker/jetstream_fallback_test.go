@@ -303,8 +303,8 @@ func TestRefusedBatches(t *testing.T) {
 		publish(t, b, envelope("ord_first", 1))
 		reconfigure(t, js, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false })
 		w := newWatch(t, at)
-		publish(t, b, batchOf(batchMax+200)...)
-		w.requireSent(t, batchMax, batchMax+200) // the others are not tried in a batch
+		b.Publish(t.Context(), batchOf(batchMax+200)) // once: a busy machine may acknowledge too late, and publish repeats
+		w.requireSent(t, batchMax, batchMax+200)      // the others are not tried in a batch
 	})
 
 	// Every batch that is open on the stream counts, ours and those of others.

@@ -155,7 +155,7 @@ func (s *site) refusedWhenSet(ctx context.Context, urls []string) (tried int, ac
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case failed != nil && !strings.Contains(string(out), "webhook"):
+			case failed != nil && !strings.Contains(string(out), "webhook") && !strings.Contains(string(out), "URL is empty"):
 				err = fmt.Errorf("tenant notify %q: %w: %.300s", urls[i], failed, out)
 			case failed != nil:
 			case i >= len(insideNames):

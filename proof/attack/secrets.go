@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/process"
@@ -170,18 +172,26 @@ func (s *site) tables(ctx context.Context, l lookout) error {
 		Scan(&tables, &columns); err != nil {
 		return fmt.Errorf("list the tables: %w", err)
 	}
+	tx, err := s.pool.Raw().Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil { // the floods have made the tables large
+		return err
+	}
 	for i, table := range tables {
 		where := "table " + table
 		l.outputs[where] = true // also an empty one
-		if err := s.table(ctx, fmt.Sprintf("SELECT concat_ws(' ', '-', %s) FROM %q", columns[i], table), where, l); err != nil {
+		if err := readTable(ctx, tx, fmt.Sprintf("SELECT concat_ws(' ', '-', %s) FROM %q", columns[i], table), where, l); err != nil {
 			return fmt.Errorf("read %s: %w", where, err)
 		}
 	}
 	return nil
 }
 
-func (s *site) table(ctx context.Context, query, where string, l lookout) error {
-	rows, err := s.pool.Raw().Query(ctx, query)
+func readTable(ctx context.Context, tx pgx.Tx, query, where string, l lookout) error {
+	rows, err := tx.Query(ctx, query)
 	if err != nil {
 		return err
 	}
