@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/process"
@@ -180,29 +178,28 @@ func (s *site) tables(ctx context.Context, l lookout) error {
 	if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil { // the floods have made the tables large
 		return err
 	}
+	read := func(query, where string) error {
+		rows, err := tx.Query(ctx, query)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var row string
+			if err := errors.Join(rows.Scan(&row), l.read(where, row)); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
 	for i, table := range tables {
 		where := "table " + table
 		l.outputs[where] = true // also an empty one
-		if err := readTable(ctx, tx, fmt.Sprintf("SELECT concat_ws(' ', '-', %s) FROM %q", columns[i], table), where, l); err != nil {
+		if err := read(fmt.Sprintf("SELECT concat_ws(' ', '-', %s) FROM %q", columns[i], table), where); err != nil {
 			return fmt.Errorf("read %s: %w", where, err)
 		}
 	}
 	return nil
-}
-
-func readTable(ctx context.Context, tx pgx.Tx, query, where string, l lookout) error {
-	rows, err := tx.Query(ctx, query)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var row string
-		if err := errors.Join(rows.Scan(&row), l.read(where, row)); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }
 
 // collector keeps what the service exports as traces. Protobuf does not encode texts.
