@@ -38,7 +38,10 @@ func TestJournalWithoutPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(folder, "test")
-	if err := os.WriteFile(path, program, 0o755); err != nil {
+	syscall.ForkLock.RLock() // a process that another test starts meanwhile would hold the file open: "text file busy"
+	err = os.WriteFile(path, program, 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	again := exec.Command(path, "-test.run", "^TestJournalWithoutPermission$", "-test.v")
