@@ -154,7 +154,8 @@ func TestDatabaseAwayAfterTheFirstCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, api, proxy := world.Proxied(t, world.ShortTimeouts("one"))
-			request := c.request(w.Local(world.LocalOptions{Name: "direct"}))
+			direct := w.Local(world.LocalOptions{Name: "direct"})
+			request := c.request(direct)
 			release := make(chan struct{})
 			held := c.hold(proxy, "name: "+c.text+" ", release)
 			answer := w.Reached(held, func() world.Answer { return api.Post(request.path, "k", request.body) })
@@ -174,9 +175,8 @@ func TestDatabaseAwayAfterTheFirstCommit(t *testing.T) {
 			require.Equal(t, http.StatusServiceUnavailable, retry.Status, retry)
 			require.NotRegexp(t, "(?i)nothing", string(retry.Body))
 
-			proxy.Away(false)
-			api.Complete()
-			final := api.Post(request.path, "k", request.body)
+			direct.Complete()
+			final := direct.Post(request.path, "k", request.body)
 			require.Contains(t, []int{http.StatusOK, http.StatusCreated}, final.Status, final)
 			w.RequireSound()
 		})

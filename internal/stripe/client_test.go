@@ -58,7 +58,7 @@ type gatewayBench struct {
 	orders  int
 }
 
-const gatewayTimeout = time.Second // in which a busy machine sends a request
+const gatewayTimeout = time.Second // long enough for a busy machine to send a request
 
 func setupGateway(t *testing.T) *gatewayBench {
 	t.Helper()

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/proof/internal/inventory"
+	"example.com/payonce/testkit/process"
 )
 
 // scripts is where the scenarios are.
@@ -191,11 +191,8 @@ func TestFindK6RefusesWhatIsNone(t *testing.T) {
 	fake := filepath.Join(t.TempDir(), "k6")
 	for says, want := range map[string]string{"k6 v0.49.0 (go1.21)": "must be k6 v1 or later",
 		"busybox": "must be k6 v1 or later"} {
-		syscall.ForkLock.RLock() // a process that another test starts meanwhile would hold the file open: "text file busy"
-		err := os.WriteFile(fake, []byte("#!/bin/sh\necho '"+says+"'\n"), 0o700)
-		syscall.ForkLock.RUnlock()
-		require.NoError(t, err)
-		_, err = findK6(t.Context(), fake, t.Logf)
+		require.NoError(t, process.WriteProgram(fake, []byte("#!/bin/sh\necho '"+says+"'\n")))
+		_, err := findK6(t.Context(), fake, t.Logf)
 		require.ErrorContains(t, err, want)
 	}
 	_, err := findK6(t.Context(), fake+"-not-there", t.Logf)

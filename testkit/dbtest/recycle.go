@@ -21,7 +21,7 @@ const (
 	usesMax   = 40 // of a database; then dead rows would slow its tests down
 
 	sessionsGone = 2 * time.Second // after the sessions of a finished test were ended
-	sessionsKept = 4               // in the largest pools of the kept ones together: the slots are for tests that run
+	sessionsKept = 4               // of a database that waits, in its largest pools: the server's slots are for tests that run
 )
 
 // notesChanges is run in the template. The event trigger notes each change of the schema, for any role, in the

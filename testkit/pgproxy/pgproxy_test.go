@@ -3,7 +3,9 @@ package pgproxy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -313,4 +315,20 @@ func TestInTxReportsDoubt(t *testing.T) {
 			c.tenant).Scan(&there))
 		require.Equal(t, c.written, there)
 	}
+}
+
+// refused is a test that fails.
+type refused struct{ said string }
+
+func (*refused) Helper()                             {}
+func (r *refused) Fatalf(format string, args ...any) { r.said = fmt.Sprintf(format, args...) }
+
+// TestAwaitEnds: a test whose statement is never sent says so, and does not wait for go test's own ten minutes.
+func TestAwaitEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var test refused
+		(&pgproxy.Proxy{}).Hold("name: NeverSent ", nil).Await(&test)
+		require.Contains(t, test.said, "NeverSent")
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -107,6 +108,14 @@ func BuildShared(ctx context.Context, pkg string, flags ...string) (program stri
 	}
 	now := time.Now()
 	return program, remove, errors.Join(os.Chtimes(name, now, now), keepNewest(shared), sweepLinks(now.Add(-24*time.Hour)))
+}
+
+// WriteProgram writes a program that a test runs. No process is started meanwhile: a child would hold the file open for
+// writing, and the kernel would refuse to execute it as a busy text file (golang.org/issue/22315).
+func WriteProgram(path string, text []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, text, 0o700)
 }
 
 // sweepLinks removes the links of tests that were killed before that time.

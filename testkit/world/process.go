@@ -37,10 +37,11 @@ var binary = sync.OnceValues(func() (string, error) {
 
 // tags are the build tags of the program: the seam's, and those of the test, which may need a broker that a tag links.
 func tags() string {
-	info, _ := debug.ReadBuildInfo()
-	for _, setting := range info.Settings {
-		if setting.Key == "-tags" {
-			return "faults," + setting.Value
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, setting := range info.Settings {
+			if setting.Key == "-tags" {
+				return "faults," + setting.Value
+			}
 		}
 	}
 	return "faults"
