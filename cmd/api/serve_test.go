@@ -124,8 +124,7 @@ func TestSIGTERM(t *testing.T) {
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
 	told := make(chan world.Answer, 1)
 	go func() { told <- p.Pay("k", order, "pm_card_visa") }()
-	_, err := moving.Wait(t.Context())
-	require.NoError(t, err)
+	world.WaitHeld(t, moving)
 	p.Signal(syscall.SIGTERM)
 	w.Until("it says that it is not ready", func() bool {
 		return p.Do("GET", "/readyz", "").Status == http.StatusServiceUnavailable

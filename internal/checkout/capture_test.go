@@ -259,7 +259,7 @@ func TestManualCheckout_CanceledByTheCustomer(t *testing.T) {
 			cancels := s.World.Sim.Hold(stripesim.Selector{Op: "intent.cancel"}, stripesim.BeforeEffect)
 			cancel := s.World.Text(path) + "/cancel"
 			begun := world.Async(func() world.Answer { return s.Post(cancel, "cancel", "") })
-			world.WaitHeld(s.World, cancels)
+			world.WaitHeld(s.World.T, cancels)
 			s.Authenticate(true)
 			during := s.Checkout("k", body)
 			cancels.Release()
@@ -445,7 +445,7 @@ func TestManualCheckout_StaleHolderIsFenced(t *testing.T) {
 			second := s.World.Local(world.LocalOptions{Name: "second"})
 			hold := s.World.Sim.Hold(stripesim.Selector{Op: op}, stripesim.AfterEffect)
 			first := world.Async(func() world.Answer { return s.Checkout("k", shop.TeasLater("pm_card_visa")) })
-			world.WaitHeld(s.World, hold)
+			world.WaitHeld(s.World.T, hold)
 			s.World.ExpireLeases()
 			winner := second.Post("/v1/checkouts", "k", shop.TeasLater("pm_card_visa"))
 			require.NotEqual(t, http.StatusAccepted, winner.Status, winner)

@@ -61,7 +61,7 @@ func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 	second := s.World.Local(world.LocalOptions{Name: "second"})
 	hold := s.World.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
 	first := world.Async(func() world.Answer { return s.Checkout("k", shop.TwoTeas("pm_card_visa")) })
-	world.WaitHeld(s.World, hold)
+	world.WaitHeld(s.World.T, hold)
 	s.World.ExpireLeases()
 	winner := second.Post("/v1/checkouts", "k", shop.TwoTeas("pm_card_visa"))
 	require.Equal(t, http.StatusCreated, winner.Status, winner)

@@ -18,7 +18,7 @@ func TestCheckout_CommitLandsLate(t *testing.T) {
 
 	t.Run("OfAPayStep", func(t *testing.T) {
 		t.Parallel()
-		w, api, proxy := world.Proxied(t, world.LocalOptions{Name: "one"})
+		w, api, proxy := world.ProxiedAnew(t, world.LocalOptions{Name: "one"})
 		require.Equal(t, http.StatusOK, api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
 		happened := world.CommitLandsLate(t, proxy, "ReservationsPin", "stock_reserved")
 		a := api.Post("/v1/checkouts", "k", shop.TwoTeas("pm_card_visa"))

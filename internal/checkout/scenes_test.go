@@ -108,7 +108,7 @@ func TestPaymentThatHasEndedElsewhere(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, s.Checkout("k", shop.TwoTeas("pm_card_threeDSecure2Required")).Status)
 		reads := s.World.Sim.Hold(stripesim.Selector{Op: "intent.get"}, stripesim.BeforeEffect)
 		resumed := world.Async(func() world.Answer { return s.Checkout("k", shop.TwoTeas("pm_card_threeDSecure2Required")) })
-		world.WaitHeld(s.World, reads)
+		world.WaitHeld(s.World.T, reads)
 		canceled := s.Post("/v1/payments/"+s.World.Text(`SELECT id FROM payments`)+"/cancel", "cancel", `{}`)
 		require.Equal(t, http.StatusOK, canceled.Status, canceled)
 		reads.Release()

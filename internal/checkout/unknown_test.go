@@ -289,7 +289,7 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		s := shop.New(t, world.LocalOptions{Name: "shop"})
 		hold := s.World.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
 		answer := world.Async(func() world.Answer { return s.Checkout("k", shop.TwoTeas("pm_card_visa")) })
-		world.WaitHeld(s.World, hold)
+		world.WaitHeld(s.World.T, hold)
 		order := s.World.Text(`SELECT id FROM orders`)
 		require.Equal(t, "payment-in-progress", s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Code())
 		require.Equal(t, "payment-in-progress", s.Pay("other", order, "pm_card_visa").Code())
@@ -327,7 +327,7 @@ func refunded(t *testing.T, sql string) (shop.Shop, world.Answer) {
 	s := shop.New(t, world.LocalOptions{Name: "shop"})
 	hold := s.World.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
 	answer := world.Async(func() world.Answer { return s.Checkout("k", shop.TwoTeas("pm_card_visa")) })
-	world.WaitHeld(s.World, hold)
+	world.WaitHeld(s.World.T, hold)
 	s.World.Exec(sql)
 	s.World.Sim.Inject(stripesim.Fault{Op: "refund.create",
 		Kind: stripesim.Drop}) // and the answer to the undoing is lost, too

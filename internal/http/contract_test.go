@@ -19,6 +19,7 @@ import (
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/openapi"
+	"example.com/payonce/testkit/world"
 )
 
 // TestContract provokes each documented response of each operation, and the validator in
@@ -296,8 +297,7 @@ func TestContract(t *testing.T) {
 				}
 				first <- a
 			}()
-			_, err := hold.Wait(t.Context())
-			require.NoError(t, err)
+			world.WaitHeld(t, hold)
 			again := b.post(path, "slow"+path, body)
 			require.Equal(t, "idempotency-key-in-flight", again.code(), path)
 			require.NotEmpty(t, again.header.Get("Retry-After"))

@@ -65,8 +65,7 @@ func TestDrain(t *testing.T) {
 			}
 			paid <- a
 		}()
-		_, err := hold.Wait(t.Context())
-		require.NoError(t, err)
+		world.WaitHeld(t, hold)
 		return paid, hold
 	}
 	paid, hold := pay(order, "drain")
@@ -119,8 +118,7 @@ func TestDrainEndsAtItsTimeout(t *testing.T) {
 			`{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", "slow")
 		cut <- err
 	}()
-	_, err := hold.Wait(t.Context())
-	require.NoError(t, err)
+	world.WaitHeld(t, hold)
 	s.stop()
 	select {
 	case err := <-s.ended:

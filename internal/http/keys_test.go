@@ -1,7 +1,6 @@
 package http_test
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -24,10 +23,7 @@ func held(t *testing.T, w *world.World, api *world.Local, key, order string) (go
 	hold := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.BeforeEffect)
 	told := make(chan world.Answer, 1)
 	go func() { told <- api.Pay(key, order, visa) }()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_, err := hold.Wait(ctx)
-	require.NoError(t, err)
+	world.WaitHeld(t, hold)
 	return func() world.Answer {
 		hold.Release()
 		return <-told

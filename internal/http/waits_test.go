@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // waiting sends a GET that waits, and returns where its answer will be.
@@ -99,8 +100,7 @@ func TestReadsWaitForAPaymentInProgress(t *testing.T) {
 		}
 		paid <- a
 	}()
-	_, err := hold.Wait(t.Context())
-	require.NoError(t, err)
+	world.WaitHeld(t, hold)
 	list := b.get("/v1/payments?status=processing").object["data"].([]any)
 	require.Len(t, list, 1)
 	waits := b.waiting("/v1/payments/"+list[0].(map[string]any)["id"].(string), "Prefer", "wait=10")

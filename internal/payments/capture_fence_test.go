@@ -24,7 +24,7 @@ func TestStaleCapture(t *testing.T) {
 		payment := first.Authorize("k", order, visa).ID()
 		moved := w.Sim.Hold(stripesim.Selector{Op: "intent.capture", OrderID: order}, stripesim.AfterEffect)
 		late := world.Async(func() world.Answer { return first.Capture("c", payment, 700) })
-		world.WaitHeld(w, moved)
+		world.WaitHeld(w.T, moved)
 		w.ExpireLeases()
 		won := second.Capture("c", payment, 700)
 		require.Equal(t, http.StatusOK, won.Status, won)
@@ -153,7 +153,7 @@ func TestCaptureOfALostLife(t *testing.T) {
 			b, today := world.LongAgo(t, aDay, world.LocalOptions{})
 			order := b.API.Order()
 			payment := b.API.Authorize("k", order, visa).ID()
-			dsn := b.CopyDatabase("before")
+			dsn := b.CopyDatabase()
 			require.Equal(t, http.StatusOK, c.lost(b.API, payment).Status)
 			today()
 			r := world.BooksOn(b.OnDatabase(dsn))
@@ -174,7 +174,7 @@ func TestCaptureOfALostLife(t *testing.T) {
 		var dsn string
 		b, today := world.LongAgo(t, aDay, world.LocalOptions{Boundary: func(_, point string) {
 			if point == "capture_recorded" {
-				dsn = b.CopyDatabase("half")
+				dsn = b.CopyDatabase()
 			}
 		}})
 		order := b.API.Order()

@@ -32,11 +32,11 @@ func overtake(w *world.World, first, second *world.Local, secondFinishes bool) o
 	o := overtaken{w: w, first: first, second: second, order: first.Order()}
 	moved := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: o.order}, stripesim.AfterEffect)
 	firstAnswer := world.Async(func() world.Answer { return first.Pay("k", o.order, "pm_card_visa") })
-	world.WaitHeld(w, moved)
+	world.WaitHeld(w.T, moved)
 	w.ExpireLeases()
 	looks := w.Sim.Hold(stripesim.Selector{Op: "intent.get", OrderID: o.order}, stripesim.BeforeEffect)
 	secondAnswer := world.Async(func() world.Answer { return second.Pay("k", o.order, "pm_card_visa") })
-	world.WaitHeld(w, looks)
+	world.WaitHeld(w.T, looks)
 	if secondFinishes {
 		looks.Release()
 		o.secondAnswer = <-secondAnswer
@@ -135,7 +135,7 @@ func TestLiveLeaseIsNotTakenOver(t *testing.T) {
 	order := first.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.AfterEffect)
 	answer := world.Async(func() world.Answer { return first.Pay("k", order, visa) })
-	world.WaitHeld(w, moving)
+	world.WaitHeld(w.T, moving)
 	taken, err := second.Completer.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, taken, "a living holder was taken over, long before its lease ran out")
@@ -158,7 +158,7 @@ func TestConcurrentEndsOfOnePayment(t *testing.T) {
 	require.Equal(t, "requires_action", waits.Get("status"), waits)
 	looks := w.Sim.Hold(stripesim.Selector{Op: "intent.get", OrderID: order}, stripesim.BeforeEffect)
 	late := world.Async(func() world.Answer { return first.Pay("k", order, careful) })
-	world.WaitHeld(w, looks)
+	world.WaitHeld(w.T, looks)
 	canceled := second.Post("/v1/payments/"+waits.ID()+"/cancel", "c", "")
 	require.Equal(t, http.StatusOK, canceled.Status, canceled)
 	looks.Release()

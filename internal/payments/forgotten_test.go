@@ -360,7 +360,7 @@ func TestCreationErrorOfALostPayment(t *testing.T) {
 			const hours = calls.ResendWithin + time.Hour
 			b, today := world.LongAgo(t, hours, world.LocalOptions{})
 			order := b.API.Order()
-			dsn := b.CopyDatabase("before")
+			dsn := b.CopyDatabase()
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.EffectStoredError})
 			require.Equal(t, http.StatusAccepted, b.API.Pay("lost", order, visa).Status)
 			today()
@@ -400,7 +400,7 @@ func TestBackupDuringASearch(t *testing.T) {
 				Skip: 1, Times: -1})
 			require.Equal(t, http.StatusAccepted, w.API.Pay("k", order, visa).Status)
 			require.Equal(t, 1, w.Count("SELECT count(*) FROM intent_searches WHERE second_pass AND ended_at IS NULL"))
-			dsn := w.CopyDatabase("during")
+			dsn := w.CopyDatabase()
 			w.Sim.ClearFaults()
 			w.Sim.Advance(10 * time.Minute)
 			require.Equal(t, http.StatusCreated, w.API.PayUntilFinal("k", order, visa).Status)

@@ -17,7 +17,7 @@ func TestCommitLandsLate(t *testing.T) {
 
 	t.Run("OfAPaymentThatWaitsForItsCustomer", func(t *testing.T) {
 		t.Parallel()
-		w, api, proxy := world.Proxied(t, world.LocalOptions{Name: "one"})
+		w, api, proxy := world.ProxiedAnew(t, world.LocalOptions{Name: "one"})
 		happened := world.CommitLandsLate(t, proxy, "PaymentSettle", "intent_recorded")
 		a := api.Pay("k", api.Order(), careful)
 		happened()
@@ -35,7 +35,7 @@ func TestCommitOfRequiredActionIsLost(t *testing.T) {
 		"After": (*pgproxy.Proxy).AfterCommit} {
 		t.Run(when, func(t *testing.T) {
 			t.Parallel()
-			w, api, proxy := world.Proxied(t, world.LocalOptions{Name: "one"})
+			w, api, proxy := world.ProxiedAnew(t, world.LocalOptions{Name: "one"})
 			order := api.Order()
 			cut := arm(proxy, "name: PaymentSettle ")
 			a := api.Pay("k", order, careful)

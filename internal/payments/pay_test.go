@@ -643,7 +643,7 @@ func TestClientHangsUp(t *testing.T) {
 	gone := world.Async(func() world.Answer {
 		return b.api.DoContext(ctx, "POST", "/v1/payments", world.PayBody(order, visa), "Idempotency-Key: k")
 	})
-	world.WaitHeld(b.w, moving)
+	world.WaitHeld(b.w.T, moving)
 	hangUp()
 	require.Error(t, (<-gone).Err)
 	// Nothing would be unsafe about work that ends here and is taken up after its

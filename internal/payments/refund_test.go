@@ -62,8 +62,7 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 			_, payment := paid(second)
 			hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
 			a := world.Async(func() world.Answer { return refund(first, "a", payment) })
-			_, err := hold.Wait(t.Context())
-			require.NoError(t, err)
+			world.WaitHeld(t, hold)
 			b := world.Async(func() world.Answer { return refund(second, "b", payment) })
 			w.Until("the second is recorded", func() bool {
 				return w.Count(`SELECT count(*) FROM refunds WHERE idempotency_key = 'b'`) == 1

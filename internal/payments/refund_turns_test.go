@@ -251,7 +251,7 @@ func TestBurstOfRefundsOfOnePayment(t *testing.T) {
 		})
 	}
 	first := send("first")
-	world.WaitHeld(w, hold)
+	world.WaitHeld(w.T, hold)
 	const more = 8
 	answers := make(chan world.Answer)
 	for i := range payments.Rules.RefundsMax - 1 + more {

@@ -23,7 +23,7 @@ func TestDatabaseCrashesDuringAPayment(t *testing.T) {
 		order := api.Order()
 		held := w.Sim.Hold(stripesim.Selector{Op: op, OrderID: order}, stripesim.AfterEffect)
 		answer := world.Async(func() world.Answer { return api.Pay(op, order, visa) })
-		world.WaitHeld(w, held)
+		world.WaitHeld(w.T, held)
 		require.NoError(t, server.Restart("immediate"), op)
 		w.DB.Raw().Reset() // the test's own connections; the service has to find out about its
 		held.Release()

@@ -53,7 +53,7 @@ func TestRoundTrips(t *testing.T) {
 	third := api.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: third}, stripesim.AfterEffect)
 	first := world.Async(func() world.Answer { return api.Pay("held", third, "pm_card_visa") })
-	world.WaitHeld(w, moving)
+	world.WaitHeld(w.T, moving)
 	seen()
 	require.Equal(t, http.StatusConflict, api.Pay("held", third, "pm_card_visa").Status)
 	require.Equal(t, []string{"KeyLookup"}, seen(),

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
 )
 
@@ -202,12 +203,15 @@ func newScene(t *testing.T, given string) *scene {
 
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
+	pool := dbtest.Kept(t, url, "scene", func() (*postgres.Pool, error) {
+		return postgres.Open(context.Background(), url, postgres.Options{Name: "scene", MaxConn: 4})
+	})
+	conn, err := pool.Raw().Acquire(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	t.Cleanup(conn.Release)
 	_, err = conn.Exec(t.Context(), "SET timezone = 'UTC'")
 	require.NoError(t, err)
-	return conn
+	return conn.Conn()
 }
 
 // rowName is SQL for the name of a row: its primary key without the tenant.
@@ -700,15 +704,13 @@ func values(of map[string]string) func(map[string]string) map[string]string {
 }
 
 // fill inserts rows and, unless they name their tenants, their twins, which come first: a query that finds both returns
-// the twin. A twin's times are a minute away from the row's, so that both have one order. Triggers do not run, since a
-// twin is a mixture of two rows.
+// the twin. A twin's times are a minute away from the row's, so that both have one order. Neither
+// triggers nor foreign keys are there, since a twin is a mixture of two rows.
 func (s *scene) fill(t *testing.T, conn *pgx.Conn, given string, twins bool) {
 	t.Helper()
 	var sql strings.Builder
 	list := textTables(given)
-	for _, table := range list {
-		fmt.Fprintf(&sql, "ALTER TABLE %s DISABLE TRIGGER USER;\n", table.name)
-	}
+	sql.WriteString("SET LOCAL session_replication_role = replica;\n")
 	for _, table := range list {
 		key := s.keys[table.name]
 		require.NotEmpty(t, key, table.name)
@@ -748,9 +750,7 @@ func (s *scene) fill(t *testing.T, conn *pgx.Conn, given string, twins bool) {
 			insertRow(&sql, table.name, row)
 		}
 	}
-	for _, table := range list {
-		fmt.Fprintf(&sql, "ALTER TABLE %s ENABLE TRIGGER USER;\n", table.name)
-	}
+	sql.WriteString("SET LOCAL session_replication_role = DEFAULT")
 	_, err := conn.PgConn().Exec(t.Context(), sql.String()).ReadAll()
 	require.NoError(t, err)
 }

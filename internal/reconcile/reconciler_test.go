@@ -345,8 +345,7 @@ func TestReconciler(t *testing.T) {
 		held := b.Sim.Hold(stripesim.Selector{Op: "intent.list"}, stripesim.BeforeEffect)
 		first := make(chan error, 1)
 		go func() { _, err := b.Reconciler.RunOnce(context.Background()); first <- err }()
-		_, err := held.Wait(t.Context())
-		require.NoError(t, err)
+		world.WaitHeld(t, held)
 		b.Exec("UPDATE reconciliation_windows SET lease_token = lease_token + 1")
 		held.Release()
 		require.ErrorContains(t, <-first, "the lease of the window was lost")
@@ -375,11 +374,10 @@ func TestReconciler(t *testing.T) {
 		held := b.Sim.Hold(stripesim.Selector{Op: "intent.list"}, stripesim.BeforeEffect)
 		first := make(chan error, 1)
 		go func() { _, err := b.Reconciler.RunOnce(context.Background()); first <- err }()
-		_, err := held.Wait(t.Context())
-		require.NoError(t, err)
+		world.WaitHeld(t, held)
 		require.Equal(t, 1, b.Count("SELECT count(*) FROM reconciliation_windows WHERE name = 'recent' AND "+
 			"leased_until > clock_timestamp()"))
-		_, err = b.DB.ReconcileClaim(t.Context(), db.ReconcileClaimParams{Name: "recent", Lease: time.Minute})
+		_, err := b.DB.ReconcileClaim(t.Context(), db.ReconcileClaimParams{Name: "recent", Lease: time.Minute})
 		require.ErrorIs(t, err, postgres.ErrNoRows)
 		held.Release()
 		<-first //nolint:errcheck // the gateway may have lost patience with the list that was held, which is its own affair

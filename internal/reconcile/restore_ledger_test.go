@@ -54,7 +54,7 @@ func TestRestoreAndTheLedger(t *testing.T) {
 	require.Equal(t, http.StatusCreated, b.API.Pay("kept", kept, "pm_card_visa").Status)
 	book(b, published(b))
 	b.Reconcile()
-	dsn := b.CopyDatabase("books")
+	dsn := b.CopyDatabase()
 
 	require.Equal(t, http.StatusCreated, b.API.Pay("plain", plain, "pm_card_visa").Status)
 	payment := b.API.Pay("refunded", refunded, "pm_card_visa")

@@ -27,7 +27,7 @@ func TestRestore(t *testing.T) {
 	b.Sim.ClearFaults()
 	b.Reconcile()
 
-	snapshot := b.CopyDatabase("backup")
+	snapshot := b.CopyDatabase()
 
 	// What the copy does not know of:
 	require.Equal(t, http.StatusCreated, b.API.Pay("second-card", before[1], "pm_card_visa").Status)

@@ -18,7 +18,7 @@ func TestRestoredKeyOfALostOrder(t *testing.T) {
 	t.Parallel()
 	const body = `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`
 	b := world.NewBooks(t)
-	dsn := b.CopyDatabase("before")
+	dsn := b.CopyDatabase()
 	order := b.API.Post("/v1/orders", "order", body).ID()
 	lost := b.API.Pay("pay", order, "pm_card_visa")
 	require.Equal(t, http.StatusCreated, lost.Status, lost)

@@ -389,7 +389,7 @@ func PausedProcessReturnsTheOutcome(t *testing.T, points ...stripesim.Point) {
 			r.told = world.Async(func() world.Answer { return r.Send(paused.Client, r.key, r.job, "pm_card_visa") })
 		}
 		for _, r := range all {
-			world.WaitHeld(w, r.hold)
+			world.WaitHeld(w.T, r.hold)
 		}
 		paused.Freeze()
 		for _, r := range all {

@@ -3,6 +3,7 @@ package dbtest
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -47,7 +48,7 @@ func URLWith(t testing.TB, sql string) string {
 	}
 	d := s.take(sql)
 	if d == nil {
-		d = &database{kept: map[string]*postgres.Pool{}}
+		d = &database{prepared: sql, kept: map[string]*postgres.Pool{}, beside: map[string]io.Closer{}}
 		if d.name, err = s.create(t.Context(), true); err == nil && sql != "" {
 			err = s.prepareSQL(t.Context(), d.name, sql)
 		}
@@ -66,7 +67,7 @@ func URLWith(t testing.TB, sql string) string {
 				t.Errorf("%d connections were not given back to the pool: close rows, end transactions, release connections", n)
 			}
 		}
-		dropped, err := s.giveBack(ctx, sql, d)
+		dropped, err := s.giveBack(ctx, d)
 		if err != nil {
 			t.Errorf("drop the test's database: %v", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ const (
 	usesMax   = 40 // of a database; then dead rows would slow its tests down
 
 	sessionsGone = 2 * time.Second // after the sessions of a finished test were ended
-	sessionsKept = 4               // of a database that waits, in its largest pools: the server's slots are for tests that run
+	sessionsKept = 8               // of a database that waits, in its largest pools: the server's slots are for tests that run
 )
 
 // notesChanges is run in the template. The event trigger notes each change of the schema, for any role, in the
@@ -111,9 +112,11 @@ SELECT 'SET LOCAL session_replication_role = replica; ' ||
 
 // A database is one that a test has, or that waits for a test.
 type database struct {
-	name string
-	uses int
-	kept map[string]*postgres.Pool // by what was asked for; the tests of a database come one after the other
+	name     string
+	prepared string // SQL that was run after the migration
+	uses     int
+	kept     map[string]*postgres.Pool // by what was asked for; the tests of a database come one after the other
+	beside   map[string]io.Closer      // as kept
 
 	emptying string // SQL
 }
@@ -125,6 +128,9 @@ func (d *database) close(ctx context.Context) {
 		defer close(closed)
 		for _, pool := range d.kept {
 			pool.Close()
+		}
+		for _, c := range d.beside {
+			_ = c.Close()
 		}
 	}()
 	select {
@@ -151,16 +157,16 @@ func (s *server) take(prepared string) *database {
 
 // giveBack empties the database of a finished test, or drops it where rows are not all that the test has changed, and says
 // why.
-func (s *server) giveBack(ctx context.Context, prepared string, d *database) (dropped, err error) {
+func (s *server) giveBack(ctx context.Context, d *database) (dropped, err error) {
 	d.uses++
 	if s.recycles && d.uses < usesMax {
 		dropped = s.empty(ctx, d)
 	}
 	if s.recycles && d.uses < usesMax && dropped == nil {
 		s.mu.Lock()
-		waiting := len(s.spares[prepared]) < sparesMax
+		waiting := len(s.spares[d.prepared]) < sparesMax
 		if waiting {
-			s.spares[prepared] = append(s.spares[prepared], d)
+			s.spares[d.prepared] = append(s.spares[d.prepared], d)
 		}
 		s.mu.Unlock()
 		if waiting {
@@ -222,20 +228,28 @@ func Kept(t testing.TB, url, key string, open func() (*postgres.Pool, error)) *p
 	return pool
 }
 
-// EndSessions ends the idle sessions of all kept pools of a database of URL or URLWith, for a test that copies the
-// database: PostgreSQL copies only a database without sessions.
-func EndSessions(url string) {
+// Beside keeps what open makes, as Kept keeps a pool: a proxy to the database.
+func Beside[T io.Closer](t testing.TB, url, key string, open func() (T, error)) (made T) {
+	t.Helper()
 	s, err := shared()
 	if err != nil {
-		return // and there are no kept pools
+		t.Fatal(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.open[url]; d != nil {
-		for _, pool := range d.kept {
-			pool.Reset()
-		}
+	d := s.open[url]
+	if d != nil && d.beside[key] != nil {
+		return d.beside[key].(T)
 	}
+	if made, err = open(); err != nil {
+		t.Fatal(err)
+	}
+	if d == nil {
+		t.Cleanup(func() { _ = made.Close() })
+	} else {
+		d.beside[key] = made
+	}
+	return made
 }
 
 // empty makes a database like a new one. An error says why it cannot.
@@ -297,7 +311,9 @@ func (d *database) rest(ctx context.Context) error {
 			} else {
 				_, failed := conn.Exec(ctx, "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; DISCARD SEQUENCES; "+
 					"SELECT pg_advisory_unlock_all(); UNLISTEN *", pgx.QueryExecModeSimpleProtocol)
-				err = errors.Join(err, failed)
+				if !conn.Conn().IsClosed() { // as one that a test has cut
+					err = errors.Join(err, failed)
+				}
 			}
 			conn.Release()
 		}

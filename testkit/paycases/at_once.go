@@ -189,7 +189,7 @@ func AuthorizationEndsOnce(t *testing.T, regime stripesim.ReleaseRegime, all ...
 			a := servers.begun(t)
 			held := a.b.Sim.Hold(stripesim.Selector{Op: slow.op, OrderID: a.order}, slow.point)
 			done := world.Async(func() bool { a.does(slow.ender, a.first); return true })
-			world.WaitHeld(a.b.World, held)
+			world.WaitHeld(a.b.World.T, held)
 			a.does(rival, a.second)
 			held.Release()
 			<-done

@@ -30,6 +30,7 @@ type Proxy struct {
 	seen     []string
 	trips    int
 	pooling  *Pooling
+	broke    bool // a connection was cut
 }
 
 // Start listens on a free port of this machine for the server of a DSN.
@@ -66,6 +67,21 @@ func (p *Proxy) Close() error {
 	return err
 }
 
+// Forget makes the proxy what Start returned, for another test. Connections stay.
+func (p *Proxy) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away, p.broke, p.pooling, p.cuts, p.rewrites, p.seen, p.trips = false, false, nil, nil, nil, nil, 0
+}
+
+// Tainted reports whether a connection is not what another test expects after Forget: it was cut, or it remembers a
+// rewriting or a pooler.
+func (p *Proxy) Tainted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.broke || p.pooling != nil || len(p.rewrites) > 0
+}
+
 // Away cuts every connection and refuses new ones, until it is called with false.
 func (p *Proxy) Away(away bool) {
 	p.mu.Lock()
@@ -79,6 +95,7 @@ func (p *Proxy) Away(away bool) {
 func (p *Proxy) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.broke = true
 	for l := range p.links {
 		l.cut()
 	}
@@ -284,6 +301,7 @@ func (p *Proxy) take(statement string, rows int, isCommit bool, inTransaction []
 		}
 		if hit {
 			c.rows.Store(int64(rows))
+			p.broke = p.broke || !c.fails
 			p.cuts = append(p.cuts[:i:i], p.cuts[i+1:]...)
 			return c
 		}

@@ -4,14 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"net/http/httptest"
-	"net/url"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
@@ -185,48 +182,16 @@ func LongAgo(t testing.TB, age time.Duration, o LocalOptions) (b *Books, today f
 }
 
 // CopyDatabase copies the world's database as it is now, as a backup would.
-func (b *Books) CopyDatabase(suffix string) (dsn string) {
+func (b *Books) CopyDatabase() (dsn string) {
 	b.T.Helper()
-	at, err := url.Parse(b.URL)
-	require.NoError(b.T, err)
-	source := strings.TrimPrefix(at.Path, "/")
-	name := source[:min(len(source), 30)] + "_" + suffix[:min(len(suffix), 30)]
-	at.Path = "/postgres"
-	server := at.String()
-	admin := func(sql string) {
-		b.T.Helper()
-		conn, err := pgx.Connect(context.Background(), server)
-		require.NoError(b.T, err)
-		defer func() { _ = conn.Close(context.Background()) }()
-		_, err = conn.Exec(context.Background(), sql)
-		require.NoError(b.T, err)
-	}
-	b.DB.Reset()
-	b.API.Pool.Reset()
-	dbtest.EndSessions(b.URL) // of servers that earlier tests of the database have had
-	Eventually(b.T, Patience, "the database has no sessions", func() bool {
-		conn, err := pgx.Connect(context.Background(), server)
-		require.NoError(b.T, err)
-		defer func() { _ = conn.Close(context.Background()) }()
-		var n int
-		require.NoError(b.T, conn.QueryRow(context.Background(),
-			"SELECT count(*) FROM pg_stat_activity WHERE datname = $1", source).Scan(&n))
-		return n == 0
-	})
-	admin("CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + " TEMPLATE " + pgx.Identifier{source}.Sanitize())
-	b.T.Cleanup(func() { admin("DROP DATABASE " + pgx.Identifier{name}.Sanitize() + " WITH (FORCE)") })
-	at.Path = "/" + name
-	return at.String()
+	return dbtest.Copy(b.T, b.URL)
 }
 
 // OnDatabase is the same world with another database.
 func (b *Books) OnDatabase(dsn string) *World {
 	b.T.Helper()
-	pool, err := postgres.Open(context.Background(), dsn, postgres.Options{Name: "world", MaxConn: 4, Box: b.DB.Box()})
-	require.NoError(b.T, err)
-	b.T.Cleanup(pool.Close)
 	w := *b.World
-	w.URL, w.DB = dsn, pool
+	w.URL, w.DB, w.opened, w.proxy = dsn, door(b.T, dsn, b.DB.Box()), map[string]int{}, nil
 	return &w
 }
 
@@ -257,7 +222,7 @@ func NewBackup(t testing.TB, age time.Duration, first func(b *Books)) *Backup {
 	k := &Backup{age: age}
 	k.Books, k.today = LongAgo(t, age, LocalOptions{Boundary: func(_, point string) {
 		if point == "payment_recorded" && k.dsn == "" {
-			k.dsn = k.CopyDatabase("half")
+			k.dsn = k.CopyDatabase()
 		}
 	}})
 	first(k.Books)

@@ -152,9 +152,7 @@ type stage struct {
 
 func newStage(t *testing.T, s Scene) *stage {
 	w := New(t)
-	proxy, err := pgproxy.Start(w.forTests())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	proxy := w.Proxy()
 	g := &stage{Scene: s, proxy: proxy, log: &logs.Buffer{}}
 	if s.Webhooks {
 		g.mailbox = w.Mailbox()

@@ -135,7 +135,8 @@ func (w *World) Local(o LocalOptions) *Local {
 	return l
 }
 
-// poolOf opens the pool of a server. A pool to the database itself stays open for the next test that has the database.
+// poolOf opens the pool of a server. A pool to the database itself, or through Proxy, stays open for the next test that has
+// the database.
 func (w *World) poolOf(o LocalOptions) (pool *postgres.Pool, closes func()) {
 	w.T.Helper()
 	open := func() (*postgres.Pool, error) {
@@ -143,13 +144,26 @@ func (w *World) poolOf(o LocalOptions) (pool *postgres.Pool, closes func()) {
 			Name: o.Name, MaxConn: o.MaxConn, Box: w.Box(o.DataKey),
 		})
 	}
-	if o.Database != w.forTests() || w.opened[o.Name] {
+	way := "direct"
+	switch {
+	case w.proxy != nil && o.Database == w.proxy.URL():
+		way = "proxied"
+		closes = func() {
+			if w.proxy.Tainted() {
+				pool.Reset()
+			}
+		}
+	case o.Database == w.forTests():
+		closes = func() {}
+	default:
 		pool, err := open()
 		require.NoError(w.T, err)
 		return pool, pool.Close
 	}
-	w.opened[o.Name] = true // another server of this name gets a pool of its own
-	return dbtest.Kept(w.T, w.URL, fmt.Sprint(o.Name, " ", o.MaxConn, " ", o.DataKey), open), func() {}
+	w.opened[way+o.Name]++ // another server of this name gets a pool of its own
+	key := fmt.Sprint(way, " ", o.Name, " ", w.opened[way+o.Name], " ", o.MaxConn, " ", o.DataKey)
+	pool = dbtest.Kept(w.T, w.URL, key, open)
+	return pool, closes
 }
 
 // wiring is what the parts of the service add to while a Local is made.

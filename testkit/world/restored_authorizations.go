@@ -27,7 +27,7 @@ func RequireAuthorizationsAreRestored(t *testing.T, regime stripesim.ReleaseRegi
 	}
 	authorize("known captured")
 	authorize("known canceled")
-	snapshot := b.CopyDatabase("snapshot")
+	snapshot := b.CopyDatabase()
 	for _, name := range []string{"held", "captured", "part", "half", "refunded"} {
 		authorize(name)
 	}

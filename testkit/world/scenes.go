@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/pgproxy"
 )
 
@@ -20,12 +21,12 @@ func Async[T any](f func() T) <-chan T {
 }
 
 // WaitHeld waits until the simulator holds a request.
-func WaitHeld(w *World, h *stripesim.Hold) {
-	w.T.Helper()
+func WaitHeld(t testing.TB, h *stripesim.Hold) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	_, err := h.Wait(ctx)
-	require.NoError(w.T, err, "no request has reached the hold")
+	require.NoError(t, err, "no request has reached the hold")
 }
 
 // Reached sends a request of a server with ShortTimeouts until the proxy holds a statement of the request. A busy machine
@@ -53,8 +54,27 @@ func ShortTimeouts(name string) LocalOptions {
 	return LocalOptions{Name: name, StripeTimeout: ShortStripeTimeout, Lease: ShortLease}
 }
 
+// Proxy is a proxy to the database, which servers have instead of the database if they are given its URL. The sessions
+// through the proxy may be those of an earlier test, with statements that are prepared.
+func (w *World) Proxy() *pgproxy.Proxy {
+	w.T.Helper()
+	w.proxy = dbtest.Beside(w.T, w.URL, "proxy", func() (*pgproxy.Proxy, error) { return pgproxy.Start(w.forTests()) })
+	w.proxy.Forget() // what came after the last test
+	w.T.Cleanup(w.proxy.Forget)
+	return w.proxy
+}
+
 // Proxied is a server that talks to its database through a proxy.
 func Proxied(t testing.TB, o LocalOptions) (*World, *Local, *pgproxy.Proxy) {
+	t.Helper()
+	w := New(t)
+	proxy := w.Proxy()
+	o.Database = proxy.URL()
+	return w, w.Local(o), proxy
+}
+
+// ProxiedAnew is Proxied with sessions of the test's own: statements that are to be rewritten are not prepared yet.
+func ProxiedAnew(t testing.TB, o LocalOptions) (*World, *Local, *pgproxy.Proxy) {
 	t.Helper()
 	w := New(t)
 	proxy, err := pgproxy.Start(w.forTests())
@@ -64,7 +84,7 @@ func Proxied(t testing.TB, o LocalOptions) (*World, *Local, *pgproxy.Proxy) {
 	return w, w.Local(o), proxy
 }
 
-// CommitLandsLate loses the answer of the COMMIT of a transaction that holds the
+// CommitLandsLate, of a proxy of ProxiedAnew, loses the answer of the COMMIT of a transaction that holds the
 // statement, and lets the next read of the key see the recovery point before it. The
 // function that it returns checks that both have happened.
 func CommitLandsLate(t testing.TB, proxy *pgproxy.Proxy, statement, before string) (happened func()) {

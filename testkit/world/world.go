@@ -18,6 +18,7 @@ import (
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/openapi"
+	"example.com/payonce/testkit/pgproxy"
 )
 
 // Main runs the tests of a package that uses this one, and cleans up; more is what
@@ -50,8 +51,9 @@ type World struct {
 	StripeURL string
 	Tenant    Tenant
 	stripe    *recorder
-	sessions  *atomic.Int64   // names given so far
-	opened    map[string]bool // pools that are kept
+	sessions  *atomic.Int64  // names given so far
+	opened    map[string]int // kept pools of each name
+	proxy     *pgproxy.Proxy // nil until Proxy is called
 }
 
 // Tenant is a user of the API.
@@ -81,9 +83,6 @@ func on(t testing.TB, url string) *World {
 	t.Helper()
 	box, err := sealed.New(DataKey)
 	require.NoError(t, err)
-	pool := dbtest.Kept(t, url, "world", func() (*postgres.Pool, error) {
-		return postgres.Open(context.Background(), url, postgres.Options{Name: "world", MaxConn: 4, Box: box})
-	})
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)
 	requests := &recorder{next: sim.Handler()}
@@ -94,11 +93,18 @@ func on(t testing.TB, url string) *World {
 		server.Close()
 	})
 	w := &World{
-		T: t, URL: url, DB: pool, Sim: sim, StripeURL: server.URL, stripe: requests, sessions: &atomic.Int64{},
-		opened: map[string]bool{},
+		T: t, URL: url, DB: door(t, url, box), Sim: sim, StripeURL: server.URL, stripe: requests, sessions: &atomic.Int64{},
+		opened: map[string]int{},
 	}
 	w.Tenant = w.NewTenant()
 	return w
+}
+
+func door(t testing.TB, url string, box *sealed.Box) *postgres.Pool {
+	t.Helper()
+	return dbtest.Kept(t, url, "world", func() (*postgres.Pool, error) {
+		return postgres.Open(context.Background(), url, postgres.Options{Name: "world", MaxConn: 4, Box: box})
+	})
 }
 
 // FingerprintSecret is every tenant's.

@@ -23,7 +23,7 @@ func TestDatabaseCrashesDuringACapture(t *testing.T) {
 	payment := api.Authorize("k", order, visa).ID()
 	held := w.Sim.Hold(stripesim.Selector{Op: "intent.capture", OrderID: order}, stripesim.AfterEffect)
 	answer := world.Async(func() world.Answer { return api.Capture("c", payment, 700) })
-	world.WaitHeld(w, held)
+	world.WaitHeld(w.T, held)
 	require.NoError(t, server.Restart("immediate"))
 	w.DB.Raw().Reset() // the test's own connections; the service has to find out about its
 	held.Release()
