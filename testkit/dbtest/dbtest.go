@@ -98,7 +98,7 @@ func Empty(t testing.TB) string {
 func Server(t testing.TB, change ...func(*devpg.Options)) *devpg.Server {
 	t.Helper()
 	notInShort(t)
-	s, err := Start(append([]func(*devpg.Options){func(o *devpg.Options) { o.Durable, o.Log = true, t.Logf }}, change...)...)
+	s, err := Start(append([]func(*devpg.Options){func(o *devpg.Options) { o.Durable, o.Memory, o.Log = true, true, t.Logf }}, change...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

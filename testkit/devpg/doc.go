@@ -49,7 +49,8 @@
 // # Durability
 //
 // With Options.Durable the server writes as a production server does, and a
-// test that kills it may draw conclusions. Without, fsync, full_page_writes and
+// test that kills it may draw conclusions; with Options.Memory as well, its folder
+// is in memory all the same. Without, fsync, full_page_writes and
 // synchronous_commit are off, and on Linux a local server's folder is in memory
 // if there is room and TMPDIR is not set: a restart of the server keeps the data
 // all the same, only a crash of the machine would not.

@@ -60,7 +60,7 @@ func startDocker(ctx context.Context, o Options) (started, error) {
 	if err != nil {
 		return started{}, err
 	}
-	request, err := json.Marshal(ContainerRequest{Password: randomPassword(), Settings: settings(o), InMemory: !o.Durable})
+	request, err := json.Marshal(ContainerRequest{Password: randomPassword(), Settings: settings(o), InMemory: !o.Durable || o.Memory})
 	if err != nil {
 		return started{}, err
 	}

@@ -53,6 +53,7 @@ type process struct {
 	acc    *account
 	dir    string // holds data, password, server.log and the lock
 	keep   bool   // the folder is the caller's: leave it
+	memory bool   // the folder is in memory
 	args   []string
 	port   int
 	unlock func()
@@ -122,8 +123,8 @@ func (p *process) makeHome(ctx context.Context, o Options) (err error) {
 	}
 	roots := p.acc.tempRoots()
 	sweep(ctx, append(roots, memory))
-	if inMemory := p.acc.memoryRoot(); inMemory != "" && !o.Durable {
-		roots = []string{inMemory}
+	if inMemory := p.acc.memoryRoot(); inMemory != "" && (!o.Durable || o.Memory) {
+		roots, p.memory = []string{inMemory}, true
 	}
 	if len(roots) == 0 {
 		return fmt.Errorf("user %s can reach no temporary folder", p.acc.name)

@@ -55,6 +55,9 @@ func TestLocal(t *testing.T) {
 		}
 		require.Equal(t, acc.tempRoots()[0], where[true])
 		require.Equal(t, cmp.Or(acc.memoryRoot(), where[true]), where[false])
+		s, _ := start(t, Options{Only: FromLocal, Durable: true, Memory: true})
+		require.Equal(t, "on", query(t, s.URL, "SHOW fsync"))
+		require.Equal(t, where[false], filepath.Dir(filepath.Dir(query(t, s.URL, "SHOW data_directory"))))
 	})
 
 	t.Run("WantsThePassword", func(t *testing.T) {

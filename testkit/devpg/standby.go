@@ -30,7 +30,7 @@ func (s *Server) Standby(ctx context.Context) (*Server, error) {
 	follow := fmt.Sprintf("primary_conninfo = 'host=127.0.0.1 port=%s user=postgres password=%s'\n", u.Port(), password)
 
 	p := &process{bin: primary.bin, acc: primary.acc, args: primary.args}
-	got, err := p.begin(ctx, Options{Durable: true}, func() (string, error) {
+	got, err := p.begin(ctx, Options{Durable: true, Memory: primary.memory}, func() (string, error) {
 		data := filepath.Join(p.dir, "data")
 		// What a server has written when it was stopped is whole, and needs no other tool to be copied.
 		err := s.Halt("fast")
@@ -67,7 +67,7 @@ func (s *Server) Replica(ctx context.Context, f Following) (*Server, error) {
 		return nil, err
 	}
 	p := &process{bin: primary.bin, acc: primary.acc, args: primary.args}
-	got, err := p.begin(ctx, Options{Durable: true}, func() (string, error) {
+	got, err := p.begin(ctx, Options{Durable: true, Memory: primary.memory}, func() (string, error) {
 		return password, p.copyFrom(ctx, password, f)
 	}, "a replica of "+primary.dir)
 	if err != nil {
