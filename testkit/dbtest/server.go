@@ -47,33 +47,20 @@ type server struct {
 }
 
 func start(ctx context.Context) (*server, error) {
-	o := options(func(format string, args ...any) {
+	pg, err := devpg.Start(ctx, options(func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "dbtest: "+format+"\n", args...)
-	})
-	o.Prepare, o.Prepared = makeTemplate, digest(true)
-	pg, err := devpg.Start(ctx, o)
+	}))
 	if err != nil {
 		return nil, err
 	}
 	s := &server{Server: pg, spares: spares{}, open: map[string]*database{}}
-	if err := s.connect(ctx); err != nil {
+	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
 }
 
-// makeTemplate makes the template on a server of which others are copied.
-func makeTemplate(ctx context.Context, dsn string) error {
-	s := &server{Server: &devpg.Server{URL: dsn, Source: devpg.FromLocal}}
-	if err := s.connect(ctx); err != nil {
-		return err
-	}
-	defer s.admin.Close()
-	_, err := s.makeTemplate(ctx)
-	return err
-}
-
-func (s *server) connect(ctx context.Context) error {
+func (s *server) prepare(ctx context.Context) error {
 	cfg, err := pgxpool.ParseConfig(s.URL)
 	if err != nil {
 		return err
@@ -162,7 +149,7 @@ func (s *server) drop(ctx context.Context, name string) error {
 // has been migrated to the end; and no one may connect to it, because a
 // session in the original stops every copy.
 func (s *server) makeTemplate(ctx context.Context) (string, error) {
-	name := templatePrefix + digest(s.recycles)
+	name := templatePrefix + s.digest()
 	conn, err := s.admin.Acquire(ctx)
 	if err != nil {
 		return "", err
@@ -210,9 +197,9 @@ func (s *server) migrateInto(ctx context.Context, name string) error {
 }
 
 // digest is of the migrations, and of what else the template contains.
-func digest(recycles bool) string {
+func (s *server) digest() string {
 	text := postgres.SchemaDigest() + deploy.Roles
-	if recycles {
+	if s.recycles {
 		text += notesChanges + keepsSeeds
 	}
 	sum := sha256.Sum256([]byte(text))

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Every cluster is made alike: passwords even on loopback, because other users
@@ -26,13 +25,12 @@ var initdbArgs = []string{"--username=postgres", "--auth=scram-sha-256", "--enco
 // initialised puts a fresh cluster into dir, and returns its superuser's
 // password. initdb takes seconds, a copy of what it made a tenth of one: so it
 // runs once per version and user of this machine, and every server gets a copy.
-// What the caller puts into every such cluster (Options.Prepare) is in the copy.
-func initialised(ctx context.Context, o Options, acc *account, bin binaries, dir string) (password string, err error) {
+func initialised(ctx context.Context, acc *account, bin binaries, dir string) (password string, err error) {
 	cache, err := cacheDir(acc)
 	if err != nil { // nowhere to keep one: a server can do without
 		return initdb(ctx, acc, bin, dir)
 	}
-	made, err := cachedCluster(ctx, o, acc, bin, filepath.Join(cache, "clusters"))
+	made, err := cachedCluster(ctx, acc, bin, filepath.Join(cache, "clusters"))
 	if err != nil {
 		return "", err
 	}
@@ -43,9 +41,11 @@ func initialised(ctx context.Context, o Options, acc *account, bin binaries, dir
 	return strings.TrimSpace(string(secret)), err
 }
 
-func cachedCluster(ctx context.Context, o Options, acc *account, bin binaries, clusters string) (string, error) {
-	made := filepath.Join(clusters, clusterName(o, acc, bin))
-	if now := time.Now(); os.Chtimes(made, now, now) == nil {
+func cachedCluster(ctx context.Context, acc *account, bin binaries, clusters string) (string, error) {
+	key := sha256.Sum256([]byte(strings.Join(append([]string{bin.dir, bin.version, acc.String()}, initdbArgs...),
+		"\x00")))
+	made := filepath.Join(clusters, bin.version+"-"+hex.EncodeToString(key[:6]))
+	if _, err := os.Stat(made); err == nil {
 		return made, nil
 	}
 	if err := makePublic(clusters); err != nil {
@@ -64,49 +64,10 @@ func cachedCluster(ctx context.Context, o Options, acc *account, bin binaries, c
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	password, err := initdb(ctx, acc, bin, tmp)
-	if err != nil {
+	if _, err := initdb(ctx, acc, bin, tmp); err != nil {
 		return "", err
 	}
-	if o.Prepare != nil {
-		if err := prepare(ctx, o, acc, bin, tmp, password); err != nil {
-			return "", err
-		}
-	}
-	dropUnused(clusters)
 	return made, os.Rename(tmp, made) // a name that exists is a cluster that is whole
-}
-
-func clusterName(o Options, acc *account, bin binaries) string {
-	key := sha256.Sum256([]byte(strings.Join(append([]string{bin.dir, bin.version, acc.String(), o.Prepared}, initdbArgs...),
-		"\x00")))
-	return bin.version + "-" + hex.EncodeToString(key[:6])
-}
-
-// prepare starts a server on the cluster in dir, has the caller fill the cluster, and shuts the server down, so that a
-// copy needs no recovery.
-func prepare(ctx context.Context, o Options, acc *account, bin binaries, dir, password string) error {
-	p := &process{bin: bin, acc: acc, dir: dir, keep: true, args: arguments(o)}
-	if err := p.launchSomewhere(ctx); err != nil {
-		return err
-	}
-	err := o.Prepare(ctx, p.url(password))
-	if err := errors.Join(err, p.halt("fast")); err != nil {
-		return fmt.Errorf("prepare a cluster: %w", err)
-	}
-	return os.Remove(filepath.Join(dir, "server.log"))
-}
-
-// unusedAfter is the age at which a cluster is removed: the schema of another day, or a version that was replaced.
-const unusedAfter = 14 * 24 * time.Hour
-
-func dropUnused(clusters string) {
-	made, _ := os.ReadDir(clusters) // one that stays costs its room
-	for _, entry := range made {
-		if info, err := entry.Info(); err == nil && entry.IsDir() && time.Since(info.ModTime()) > unusedAfter {
-			_ = os.RemoveAll(filepath.Join(clusters, entry.Name()))
-		}
-	}
 }
 
 // initdb makes dir/data and dir/password.

@@ -41,12 +41,6 @@ type Options struct {
 	MaxConnections int               // 100 if zero
 	Settings       map[string]string // further server settings, which win over ours
 
-	// Prepare fills a new server, whose superuser's DSN it gets. A server on this machine that keeps no data is a copy of
-	// a prepared one, and Prepare runs once for each Prepared, which identifies what Prepare makes. No other source, and
-	// no Dir, calls Prepare: the caller looks what is there.
-	Prepare  func(ctx context.Context, dsn string) error
-	Prepared string
-
 	Log  func(format string, args ...any) // gets the one line; nil is silence
 	Only string                           // one of the sources, to the exclusion of the others; empty is any
 }

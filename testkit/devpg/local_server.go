@@ -39,14 +39,6 @@ func settings(o Options) map[string]string {
 	return s
 }
 
-func arguments(o Options) []string {
-	var args []string
-	for _, name := range slices.Sorted(maps.Keys(settings(o))) {
-		args = append(args, "-c", name+"="+settings(o)[name])
-	}
-	return args
-}
-
 // process is a server that we started ourselves, and the folder it lives in.
 type process struct {
 	bin    binaries
@@ -66,7 +58,10 @@ type process struct {
 
 // startCluster starts a server on a fresh cluster, or on the one in o.Dir.
 func startCluster(ctx context.Context, o Options, acc *account, bin binaries, from string) (started, error) {
-	p := &process{bin: bin, acc: acc, keep: o.Dir != "", args: arguments(o)}
+	p := &process{bin: bin, acc: acc, keep: o.Dir != ""}
+	for _, name := range slices.Sorted(maps.Keys(settings(o))) {
+		p.args = append(p.args, "-c", name+"="+settings(o)[name])
+	}
 	return p.begin(ctx, o, func() (string, error) { return p.makeData(ctx, o) }, from)
 }
 
@@ -92,11 +87,8 @@ func (p *process) begin(
 	if err := p.launchSomewhere(ctx); err != nil {
 		return started{}, err
 	}
-	return started{p.url(password), from + p.acc.String(), p}, nil
-}
-
-func (p *process) url(password string) string {
-	return fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", password, p.port)
+	url := fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", password, p.port)
+	return started{url, from + p.acc.String(), p}, nil
 }
 
 // makeHome makes the server's folder and takes its lock. Nothing stands in it
@@ -163,7 +155,7 @@ func (p *process) makeData(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	if !p.keep {
-		return initialised(ctx, o, p.acc, p.bin, p.dir)
+		return initialised(ctx, p.acc, p.bin, p.dir)
 	}
 	// Data that is to outlive this machine's next power failure is made by
 	// initdb itself, which ends by forcing it to disk. A copy would not be.

@@ -2,9 +2,6 @@ package devpg
 
 import (
 	"cmp"
-	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -13,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -87,43 +83,6 @@ func TestLocal(t *testing.T) {
 		require.NoError(t, squatter.Close())
 		require.NoError(t, s.Resume())
 	})
-}
-
-// TestPrepared: what a caller makes in a server is made once, and is in each further server.
-func TestPrepared(t *testing.T) {
-	t.Parallel()
-	calls := 0
-	failure := errors.New("not today")
-	o := Options{Only: FromLocal, Prepared: t.Name() + rand.Text()}
-	o.Prepare = func(ctx context.Context, dsn string) error {
-		if calls++; calls == 1 {
-			return failure
-		}
-		conn, err := pgx.Connect(ctx, dsn)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		_, err = conn.Exec(ctx, "CREATE TABLE made AS SELECT 1 AS by")
-		return err
-	}
-	acc, err := unprivileged()
-	require.NoError(t, err)
-	cache, err := cacheDir(acc)
-	require.NoError(t, err)
-	bin, err := installed(t.Context(), o, acc)
-	require.NoError(t, err)
-	made := filepath.Join(cache, "clusters", clusterName(o, acc, bin))
-	t.Cleanup(func() { require.NoError(t, errors.Join(os.RemoveAll(made), os.RemoveAll(made+".lock"))) })
-	_, err = Start(t.Context(), o)
-	require.ErrorIs(t, err, failure)
-	for range 2 {
-		s, _ := start(t, o)
-		require.Equal(t, "1", query(t, s.URL, "SELECT by::text FROM made"))
-	}
-	require.Equal(t, 2, calls)
-	other, _ := start(t, Options{Only: FromLocal})
-	require.Equal(t, "true", query(t, other.URL, "SELECT (to_regclass('made') IS NULL)::text"))
 }
 
 func TestRestart(t *testing.T) {
