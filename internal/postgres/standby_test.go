@@ -71,6 +71,9 @@ func newAwaiting(t *testing.T) *awaiting {
 	a.operator, err = pgxpool.New(t.Context(), local.String())
 	require.NoError(t, err)
 	t.Cleanup(a.operator.Close)
+	_, err = a.operator.Exec(t.Context(), "SET LOCAL session_replication_role = replica; DELETE FROM tenants",
+		pgx.QueryExecModeSimpleProtocol) // of an earlier run of the test
+	require.NoError(t, err)
 	a.pool, err = postgres.Open(t.Context(), server.URL, postgres.Options{Name: "awaiting"})
 	require.NoError(t, err)
 	t.Cleanup(a.pool.Close)

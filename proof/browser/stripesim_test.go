@@ -34,6 +34,11 @@ func TestStripesim_InABrowser(t *testing.T) {
 			p.Reads(t, "fault_1")
 			p.Do(t, chromedp.Click(`#clock button[value="1h"]`))
 			p.Reads(t, "1h0m0s ahead of this machine")
+			// From now on the page is slow to become current. The buttons can be pressed meanwhile.
+			browser.Evaluate[bool](t, p, `(() => { const now = fetch; fetch = async (to, how) => {
+				if (!how) await new Promise((goOn) => setTimeout(goOn, 1000));
+				return now(to, how);
+			}; return true })()`)
 			p.Do(t, chromedp.SendKeys(`#clock input`, "soon\r"))
 			p.Reads(t, "the clock goes forward by a duration")
 			p.Forgives(t, "400")

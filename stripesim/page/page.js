@@ -45,10 +45,10 @@ document.addEventListener("submit", async (event) => {
       show(await reply.text());
       errorUntil = Date.now() + 10_000;
     }
-    await refresh();
   } finally {
-    pressed = false;
+    pressed = false; // before the page is current again: who sees an answer presses the next button
   }
+  await refresh();
 });
 
 setTimeout(tick, every);
