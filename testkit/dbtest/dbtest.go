@@ -3,7 +3,6 @@ package dbtest
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -48,7 +47,7 @@ func URLWith(t testing.TB, sql string) string {
 	}
 	d := s.take(sql)
 	if d == nil {
-		d = &database{prepared: sql, kept: map[string]*postgres.Pool{}, beside: map[string]io.Closer{}}
+		d = &database{prepared: sql, kept: map[string]*postgres.Pool{}, beside: map[string]Companion{}}
 		if d.name, err = s.create(t.Context(), true); err == nil && sql != "" {
 			err = s.prepareSQL(t.Context(), d.name, sql)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -146,6 +147,27 @@ func TestRecycled(t *testing.T) {
 		require.Equal(t, closed, dbtest.URLWith(t, kind))
 		require.NoError(t, kept(t, closed).Ping(t.Context()))
 	})
+	t.Run("Companion", func(t *testing.T) {
+		beside := func(t *testing.T, url string) *companion {
+			return dbtest.Beside(t, url, "companion", func() (*companion, error) { return &companion{}, nil })
+		}
+		for _, cut := range []bool{false, true} {
+			var url string
+			var c *companion
+			t.Run("Inner", func(t *testing.T) {
+				url = dbtest.URLWith(t, kind)
+				require.NoError(t, kept(t, url).Ping(t.Context()))
+				c = beside(t, url)
+				c.cut, c.forgot = cut, false
+			})
+			require.True(t, c.forgot)
+			t.Run("Next", func(t *testing.T) {
+				require.Equal(t, url, dbtest.URLWith(t, kind))
+				require.Same(t, c, beside(t, url))
+				require.Equal(t, !cut, kept(t, url).Stat().Idle > 0)
+			})
+		}
+	})
 	t.Run("SessionsOfACrowd", func(t *testing.T) { // would take the server's slots from tests that run
 		crowd := func(t *testing.T) *postgres.Pool {
 			url := dbtest.URLWith(t, kind)
@@ -173,29 +195,65 @@ func TestRecycled(t *testing.T) {
 // TestCopy: a copy has the rows and the sequences of one moment, and no others. Both databases can be used from then on.
 func TestCopy(t *testing.T) {
 	t.Parallel()
-	const tenant = "INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_%s', '%[1]s', decode(repeat('00', 32), 'hex'))"
-	all := func(pool *postgres.Pool) (names string) {
+	const (
+		tenant = "INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_%s', '%[1]s', decode(repeat('00', 32), 'hex'))"
+		apiKey = "INSERT INTO api_keys (tenant_id, key_hash, hint) VALUES ('ten_%s', sha256('%[1]s'), 'hint')"
+	)
+	exec := func(pool *postgres.Pool, name string, statements ...string) error {
+		var sql []string
+		for _, s := range statements {
+			sql = append(sql, fmt.Sprintf(s, name))
+		}
+		_, err := pool.Raw().Exec(t.Context(), strings.Join(sql, "; "), pgx.QueryExecModeSimpleProtocol)
+		return err
+	}
+	names := func(pool *postgres.Pool) (list string) {
 		require.NoError(t, pool.Raw().QueryRow(t.Context(),
-			"SELECT concat_ws(' ', string_agg(name, ' ' ORDER BY name), nextval('outbox_events_seq_seq')) FROM tenants").Scan(&names))
-		return names
+			"SELECT concat_ws(' ', string_agg(name, ' ' ORDER BY name), nextval('outbox_events_seq_seq')) FROM tenants").Scan(&list))
+		return list
 	}
 	url := dbtest.URLWith(t, fmt.Sprintf(tenant, "seed"))
 	first := kept(t, url)
-	for _, sql := range []string{
-		fmt.Sprintf(tenant, "before"), "DELETE FROM tenants WHERE id = 'ten_seed'", "SELECT setval('outbox_events_seq_seq', 41)",
-	} {
-		_, err := first.Raw().Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
+	require.NoError(t, exec(first, "before", "DELETE FROM tenants WHERE id = 'ten_seed' OR id = '%s'", tenant, apiKey,
+		"SELECT setval('outbox_events_seq_seq', 41) WHERE '%s' <> ''"))
 	copied := kept(t, dbtest.Copy(t, url))
-	_, err := first.Raw().Exec(t.Context(), fmt.Sprintf(tenant, "later"))
-	require.NoError(t, err)
-	require.Equal(t, "before 42", all(copied))
-	require.Equal(t, "before later 42", all(first))
+	require.NoError(t, exec(first, "later", tenant, apiKey))
+	require.Equal(t, "before 42", names(copied))
+	require.Equal(t, "before later 42", names(first))
 	require.NoError(t, copied.CheckSchema(t.Context()))
-	_, err = copied.Raw().Exec(t.Context(), "INSERT INTO orders (tenant_id, id) VALUES ('ten_later', 'o')")
-	require.Error(t, err, "its rules hold")
+	require.ErrorContains(t, exec(copied, "later", apiKey), "violates foreign key", "its rules hold")
+
+	// A tenant and its key come into being together.
+	busy := dbtest.Kept(t, url, "several sessions", func() (*postgres.Pool, error) {
+		return postgres.Open(context.Background(), url, postgres.Options{Name: "several sessions", MaxConn: 2})
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			if err := exec(busy, strconv.Itoa(i), tenant, apiKey); err != nil {
+				stopped <- err
+				return
+			}
+		}
+		stopped <- nil
+	}()
+	time.Sleep(20 * time.Millisecond)
+	copied = kept(t, dbtest.Copy(t, url))
+	stop()
+	require.NoError(t, <-stopped)
+	var tenants, keys int
+	require.NoError(t, copied.Raw().QueryRow(t.Context(),
+		"SELECT (SELECT count(*) FROM tenants), (SELECT count(*) FROM api_keys)").Scan(&tenants, &keys))
+	require.Greater(t, tenants, 2)
+	require.Equal(t, tenants, keys)
 }
+
+// companion is one that has cut sessions or not.
+type companion struct{ cut, forgot bool }
+
+func (c *companion) Forget() bool { c.forgot = true; return c.cut }
+func (*companion) Close() error   { return nil }
 
 // needsDatabases leaves a test that looks at what its subtests have left, and that -short has left out.
 func needsDatabases(t *testing.T) {

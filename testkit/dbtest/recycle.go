@@ -22,7 +22,7 @@ const (
 	usesMax   = 40 // of a database; then dead rows would slow its tests down
 
 	sessionsGone = 2 * time.Second // after the sessions of a finished test were ended
-	sessionsKept = 8               // of a database that waits, in its largest pools: the server's slots are for tests that run
+	sessionsKept = 8               // of a database that waits; the server's other slots are for tests that run
 )
 
 // notesChanges is run in the template. The event trigger notes each change of the schema, for any role, in the
@@ -116,7 +116,7 @@ type database struct {
 	prepared string // SQL that was run after the migration
 	uses     int
 	kept     map[string]*postgres.Pool // by what was asked for; the tests of a database come one after the other
-	beside   map[string]io.Closer      // as kept
+	beside   map[string]Companion      // by key
 
 	emptying string // SQL
 }
@@ -228,8 +228,15 @@ func Kept(t testing.TB, url, key string, open func() (*postgres.Pool, error)) *p
 	return pool
 }
 
-// Beside keeps what open makes, as Kept keeps a pool: a proxy to the database.
-func Beside[T io.Closer](t testing.TB, url, key string, open func() (T, error)) (made T) {
+// Companion is what stands beside a database, as a proxy to it does.
+type Companion interface {
+	io.Closer
+	// Forget undoes what a test has done to the companion, and reports whether the test has cut sessions of kept pools.
+	Forget() (cut bool)
+}
+
+// Beside keeps a companion of a database, as Kept keeps a pool.
+func Beside[T Companion](t testing.TB, url, key string, open func() (T, error)) (made T) {
 	t.Helper()
 	s, err := shared()
 	if err != nil {
@@ -239,7 +246,9 @@ func Beside[T io.Closer](t testing.TB, url, key string, open func() (T, error)) 
 	defer s.mu.Unlock()
 	d := s.open[url]
 	if d != nil && d.beside[key] != nil {
-		return d.beside[key].(T)
+		made = d.beside[key].(T)
+		made.Forget() // what emptied the database, after the last test
+		return made
 	}
 	if made, err = open(); err != nil {
 		t.Fatal(err)
@@ -301,6 +310,13 @@ func (s *server) session(ctx context.Context, d *database) (conn *pgx.Conn, rele
 // rest undoes what a test has set in the sessions of kept pools, closes the sessions that are too many, and forgets a pool
 // without sessions: it was closed, or a new one costs no more.
 func (d *database) rest(ctx context.Context) error {
+	for _, c := range d.beside {
+		if c.Forget() {
+			for _, pool := range d.kept {
+				pool.Reset()
+			}
+		}
+	}
 	kept := 0
 	for key, pool := range d.kept {
 		idle := pool.Raw().AcquireAllIdle(ctx)
@@ -311,9 +327,7 @@ func (d *database) rest(ctx context.Context) error {
 			} else {
 				_, failed := conn.Exec(ctx, "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; DISCARD SEQUENCES; "+
 					"SELECT pg_advisory_unlock_all(); UNLISTEN *", pgx.QueryExecModeSimpleProtocol)
-				if !conn.Conn().IsClosed() { // as one that a test has cut
-					err = errors.Join(err, failed)
-				}
+				err = errors.Join(err, failed)
 			}
 			conn.Release()
 		}

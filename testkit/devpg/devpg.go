@@ -36,7 +36,7 @@ type Options struct {
 	URLVar string // the name of that variable, for the messages
 
 	Durable        bool              // write as in production: the demo, chaos, benchmarks
-	Memory         bool              // Durable, where memory holds what is written: it outlasts a killed server, not the machine
+	Memory         bool              // with Durable: the data is in memory, where it outlasts a killed server
 	Dir            string            // keep the data in this folder; a temporary one if empty
 	MaxConnections int               // 100 if zero
 	Settings       map[string]string // further server settings, which win over ours

@@ -30,7 +30,7 @@ type Proxy struct {
 	seen     []string
 	trips    int
 	pooling  *Pooling
-	broke    bool // a connection was cut
+	dropped  bool
 }
 
 // Start listens on a free port of this machine for the server of a DSN.
@@ -67,19 +67,22 @@ func (p *Proxy) Close() error {
 	return err
 }
 
-// Forget makes the proxy what Start returned, for another test. Connections stay.
-func (p *Proxy) Forget() {
+// Forget makes the proxy what Start returned, for another test. Connections stay, unless statements were rewritten or the
+// proxy was a pooler: connections would remember that. It reports whether all connections were cut at once since Start or
+// Forget, among them connections that a pool believes to be idle.
+func (p *Proxy) Forget() (dropped bool) {
+	p.mu.Lock()
+	remembered := p.pooling != nil || len(p.rewrites) > 0
+	dropped = p.dropped || remembered
+	p.away, p.pooling, p.cuts, p.rewrites, p.seen, p.trips = false, nil, nil, nil, nil, 0
+	p.mu.Unlock()
+	if remembered {
+		p.drop()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.away, p.broke, p.pooling, p.cuts, p.rewrites, p.seen, p.trips = false, false, nil, nil, nil, nil, 0
-}
-
-// Tainted reports whether a connection is not what another test expects after Forget: it was cut, or it remembers a
-// rewriting or a pooler.
-func (p *Proxy) Tainted() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.broke || p.pooling != nil || len(p.rewrites) > 0
+	p.dropped = false
+	return dropped
 }
 
 // Away cuts every connection and refuses new ones, until it is called with false.
@@ -95,7 +98,7 @@ func (p *Proxy) Away(away bool) {
 func (p *Proxy) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.broke = true
+	p.dropped = true
 	for l := range p.links {
 		l.cut()
 	}
@@ -301,7 +304,6 @@ func (p *Proxy) take(statement string, rows int, isCommit bool, inTransaction []
 		}
 		if hit {
 			c.rows.Store(int64(rows))
-			p.broke = p.broke || !c.fails
 			p.cuts = append(p.cuts[:i:i], p.cuts[i+1:]...)
 			return c
 		}

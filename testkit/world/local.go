@@ -144,26 +144,14 @@ func (w *World) poolOf(o LocalOptions) (pool *postgres.Pool, closes func()) {
 			Name: o.Name, MaxConn: o.MaxConn, Box: w.Box(o.DataKey),
 		})
 	}
-	way := "direct"
-	switch {
-	case w.proxy != nil && o.Database == w.proxy.URL():
-		way = "proxied"
-		closes = func() {
-			if w.proxy.Tainted() {
-				pool.Reset()
-			}
-		}
-	case o.Database == w.forTests():
-		closes = func() {}
-	default:
+	if o.Database != w.forTests() && (w.proxy == nil || o.Database != w.proxy.URL()) {
 		pool, err := open()
 		require.NoError(w.T, err)
 		return pool, pool.Close
 	}
-	w.opened[way+o.Name]++ // another server of this name gets a pool of its own
-	key := fmt.Sprint(way, " ", o.Name, " ", w.opened[way+o.Name], " ", o.MaxConn, " ", o.DataKey)
-	pool = dbtest.Kept(w.T, w.URL, key, open)
-	return pool, closes
+	w.opened[o.Name]++ // another server of this name gets a pool of its own
+	key := fmt.Sprint(o.Database, " ", o.Name, " ", w.opened[o.Name], " ", o.MaxConn, " ", o.DataKey)
+	return dbtest.Kept(w.T, w.URL, key, open), func() {}
 }
 
 // wiring is what the parts of the service add to while a Local is made.

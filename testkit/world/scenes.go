@@ -59,8 +59,6 @@ func ShortTimeouts(name string) LocalOptions {
 func (w *World) Proxy() *pgproxy.Proxy {
 	w.T.Helper()
 	w.proxy = dbtest.Beside(w.T, w.URL, "proxy", func() (*pgproxy.Proxy, error) { return pgproxy.Start(w.forTests()) })
-	w.proxy.Forget() // what came after the last test
-	w.T.Cleanup(w.proxy.Forget)
 	return w.proxy
 }
 
