@@ -103,7 +103,7 @@ func (o *Elsewhere) DeliverWebhooks() {
 
 // Rows are the refunds here: "origin status amount".
 func (o *Elsewhere) Rows() string {
-	return o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY origin, amount_minor)
+	return o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY origin, amount_minor, status::text)
 		FROM refunds`)
 }
 
@@ -183,7 +183,7 @@ func (o *Elsewhere) Intent() string {
 // State is "order, payment; captured; refunded; disputed; failure code; refunds".
 func (o *Elsewhere) State() string {
 	return o.Text(`SELECT concat_ws('; ', o.status || ', ' || p.status, coalesce(p.captured_minor, 0),
-			p.amount_refunded_minor || coalesce((SELECT ' ' || string_agg(r.origin || ' ' || r.amount_minor, ' ')
+			p.amount_refunded_minor || coalesce((SELECT ' ' || string_agg(r.origin || ' ' || r.amount_minor, ' ' ORDER BY r.origin, r.amount_minor)
 				FROM refunds r WHERE r.payment_id = p.id AND r.status = 'succeeded'), ''),
 			p.amount_disputed_minor, p.failure_code)
 		FROM payments p JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id WHERE p.id = $1`, o.Payment)

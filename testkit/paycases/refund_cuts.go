@@ -60,7 +60,7 @@ func OwedSurvivesACut(t *testing.T, c Cut) {
 		CompleteOnce(o.World, o.API)
 	}
 	require.Equal(t, "automatic succeeded 1000, automatic failed 1000",
-		o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY status) FROM refunds`))
+		o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY status, origin, amount_minor) FROM refunds`))
 	require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
 	require.Equal(t, "1 refunded", o.Owed())
 	o.DeliverWebhooks()

@@ -156,7 +156,7 @@ func Unconfirmed(p *stripego.PaymentIntentParams) { p.Confirm, p.PaymentMethod =
 // Discrepancies are the unresolved ones, oldest first: "kind object drift currency".
 func (b *Books) Discrepancies() string {
 	b.T.Helper()
-	return b.Text(`SELECT string_agg(concat_ws(' ', kind, object_id, drift_minor, currency), '; ' ORDER BY found_at)
+	return b.Text(`SELECT string_agg(concat_ws(' ', kind, object_id, drift_minor, currency), '; ' ORDER BY found_at, kind, object_id)
 		FROM discrepancies WHERE resolved_at IS NULL`)
 }
 

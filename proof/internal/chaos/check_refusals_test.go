@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -9,6 +10,18 @@ import (
 	"example.com/payonce/proof/internal/chaos/history"
 	"example.com/payonce/stripesim"
 )
+
+// A 409 that does not know whether the request was started says nothing of the key: another request may have it later.
+func TestInDoubtIsNoProofOfAClaim(t *testing.T) {
+	t.Parallel()
+	c := &client{traffic: &traffic{looked: map[string]int{}}}
+	says := func(detail string) history.Outcome {
+		return c.classify(request{}, answer{status: http.StatusConflict, retryAfter: true,
+			object: object{Code: "idempotency-key-in-flight", Retryable: true, Detail: detail}})
+	}
+	require.Equal(t, history.InProgress, says("The first request with this key is still in progress."))
+	require.Equal(t, history.Unknown, says("It is not known yet whether the request was started. Retry with the same key."))
+}
 
 // A 503 to the first request with a key is only true if the key does not exist before another request comes.
 func TestTheRefusals(t *testing.T) {

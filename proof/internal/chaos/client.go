@@ -33,7 +33,8 @@ type answer struct {
 type object struct {
 	ID            string `json:"id"`
 	Object        string `json:"object"`
-	Code          string `json:"code"` // of a problem
+	Code          string `json:"code"`   // of a problem
+	Detail        string `json:"detail"` // of a problem
 	Retryable     bool   `json:"retryable"`
 	Status        any    `json:"status"` // a text of an object, a number of a problem
 	Amount        int64  `json:"amount"`
@@ -161,6 +162,9 @@ func (c *client) classify(q request, a answer) history.Outcome {
 	switch {
 	case a.status == http.StatusConflict && code == "idempotency-key-in-flight":
 		c.rule("I20", a.retryAfter && a.object.Retryable, "%s is in flight, and does not say when to come back", q.key)
+		if strings.HasPrefix(a.object.Detail, "It is not known yet whether the request was started.") {
+			return history.Unknown // The response to a COMMIT was lost: the key may be unused, and the next request another.
+		}
 		return history.InProgress
 	case a.status == http.StatusAccepted:
 		return history.InProgress

@@ -131,7 +131,7 @@ func TestRoundOfRefundsSwallowsNoError(t *testing.T) {
 	refunds := func(expected string) func(a *world.Attempt) {
 		return func(a *world.Attempt) {
 			require.Equal(a, expected, a.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', '
-				ORDER BY amount_minor) FROM refunds WHERE order_id = $1`, a.Order))
+				ORDER BY amount_minor, origin, status) FROM refunds WHERE order_id = $1`, a.Order))
 		}
 	}
 	world.RequireNoErrorSwallowed(t, []world.Scene{
