@@ -81,10 +81,10 @@ func TestLate(t *testing.T) {
 	}
 }
 `,
-	"internal/broker/broker.go":      "package broker\n",
-	"internal/broker/broker_test.go": "package broker\n\nimport \"testing\"\n\nfunc TestIsRedAndTouchesNothing(t *testing.T) { t.Fatal() }\n",
-	"proof/go.mod":                   "module example.com/payonce/proof\n\ngo 1.26\n\nrequire example.com/payonce v0.0.0\n\nreplace example.com/payonce => ../\n",
-	"proof/night/compare/doc.go":     "package compare_test\n",
+	"internal/broker/broker.go":        "package broker\n",
+	"internal/broker/broker_test.go":   "package broker\n\nimport \"testing\"\n\nfunc TestIsRedAndTouchesNothing(t *testing.T) { t.Fatal() }\n",
+	"proof/go.mod":                     "module example.com/payonce/proof\n\ngo 1.26\n\nrequire example.com/payonce v0.0.0\n\nreplace example.com/payonce => ../\n",
+	"proof/night/compare/doc.go":       "package compare_test\n",
 	"proof/night/starter/made_test.go": "package starter\n\nimport \"testing\"\n\nfunc TestIsRedAndIsNotRun(t *testing.T) { t.Fatal() }\n",
 	"proof/night/compare/each_test.go": `package compare_test
 
