@@ -115,8 +115,10 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 		progress.left(n)
 		return what, err
 	}, func() (time.Duration, error) {
-		// What waits for a customer is looked at less often: within a minute, is the promise.
-		n, err := w.count(ctx, `SELECT count(*) FROM payments WHERE status = 'requires_action'`)
+		// What waits for a customer, or for the end of a dispute that Stripe refuses a refund for, is looked at less often:
+		// within a minute, is the promise.
+		n, err := w.count(ctx, `SELECT (SELECT count(*) FROM payments WHERE status = 'requires_action') + (SELECT count(*)
+			FROM idempotency_keys WHERE finished_at IS NULL AND starts_with(last_error, 'the customer is owed money'))`)
 		if n > 0 {
 			return time.Minute, err
 		}
