@@ -96,6 +96,9 @@ type returning struct {
 	next, owed    string
 }
 
+// CustomerIsOwed begins the last_error of a checkout that has gone wrong and whose refund has failed.
+const CustomerIsOwed = "the customer is owed money"
+
 // awaitRefundStep waits for the refund of what was taken.
 func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
 	return s.awaitRefund(ctx, c, k, returning{db.SagaStepRefund, k.takes(), releaseDue, refundOwed})
@@ -126,7 +129,7 @@ func (s *Service) awaitRefund(
 		})
 	}
 	return s.wait(ctx, c, k, idempotency.NextTry(c),
-		errors.New("the customer is owed money: the refund failed with "+owed.LastError))
+		errors.New(CustomerIsOwed+": the refund failed with "+owed.LastError))
 }
 
 // releaseStockStep returns what was reserved.

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
-	"example.com/payonce/db"               // part: operator
+	"example.com/payonce/db" // part: operator
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/compare" // part: disputes
 	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/testkit/logs"
@@ -37,7 +38,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		s.Complete()
 		id := s.World.Text("SELECT id FROM checkouts")
 		require.Contains(t, s.World.Text("SELECT last_error FROM idempotency_keys WHERE resource_id = $1", id),
-			"the customer is owed money")
+			checkout.CustomerIsOwed)
 		shown := s.Get("/v1/checkouts/" + id)
 		require.Equal(t, "processing", shown.Get("status"), "never compensated in silence")
 		require.Equal(t, waits(refund), shop.SagaOf(t, shown).Course())

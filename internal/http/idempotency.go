@@ -201,6 +201,10 @@ func (s *Server) lookup(ctx context.Context, r idempotency.Request, begun bool) 
 	return s.o.Keys.Lookup(ctx, r)
 }
 
+// InDoubt is the detail of the 409 of a request that may not have claimed its key: the response to the COMMIT was lost.
+// Each other 409 with the same code proves a claim.
+const InDoubt = "It is not known yet whether the request was started. Retry with the same key."
+
 // truthful keeps a 503 for requests that have started nothing. A client that believes a 503 may use another key, and
 // would refund twice. Where the key is in use, or may be because the response to its COMMIT was lost, the client is
 // told to retry with it.
@@ -211,7 +215,7 @@ func truthful(err error, begun bool) error {
 	case begun:
 		return interrupted()
 	case errors.Is(err, postgres.ErrInDoubt):
-		return inProgress("It is not known yet whether the request was started. Retry with the same key.", time.Second)
+		return inProgress(InDoubt, time.Second)
 	}
 	return err
 }

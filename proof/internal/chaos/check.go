@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/proof/internal/chaos/history"
 )
@@ -118,7 +119,8 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 		// What waits for a customer, or for the end of a dispute that Stripe refuses a refund for, is looked at less often:
 		// within a minute, is the promise.
 		n, err := w.count(ctx, `SELECT (SELECT count(*) FROM payments WHERE status = 'requires_action') + (SELECT count(*)
-			FROM idempotency_keys WHERE finished_at IS NULL AND starts_with(last_error, 'the customer is owed money'))`)
+			FROM idempotency_keys WHERE finished_at IS NULL AND starts_with(last_error, $1))`,
+			checkout.CustomerIsOwed)
 		if n > 0 {
 			return time.Minute, err
 		}

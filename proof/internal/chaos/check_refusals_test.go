@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/proof/internal/chaos/history"
 	"example.com/payonce/stripesim"
 )
@@ -20,7 +21,7 @@ func TestInDoubtIsNoProofOfAClaim(t *testing.T) {
 			object: object{Code: "idempotency-key-in-flight", Retryable: true, Detail: detail}})
 	}
 	require.Equal(t, history.InProgress, says("The first request with this key is still in progress."))
-	require.Equal(t, history.Unknown, says("It is not known yet whether the request was started. Retry with the same key."))
+	require.Equal(t, history.Unknown, says(httpapi.InDoubt))
 }
 
 // A 503 to the first request with a key is only true if the key does not exist before another request comes.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/proof/internal/chaos/history"
 )
 
@@ -162,8 +163,8 @@ func (c *client) classify(q request, a answer) history.Outcome {
 	switch {
 	case a.status == http.StatusConflict && code == "idempotency-key-in-flight":
 		c.rule("I20", a.retryAfter && a.object.Retryable, "%s is in flight, and does not say when to come back", q.key)
-		if strings.HasPrefix(a.object.Detail, "It is not known yet whether the request was started.") {
-			return history.Unknown // The response to a COMMIT was lost: the key may be unused, and the next request another.
+		if a.object.Detail == httpapi.InDoubt {
+			return history.Unknown // The key may be unused, and the next request may use it for something else.
 		}
 		return history.InProgress
 	case a.status == http.StatusAccepted:
