@@ -96,14 +96,14 @@ func TestPage(t *testing.T) {
 	t.Run("ShowsEveryEffectThatIsAskedFor", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		b.paid("o1")
-		b.paid("o2")
+		b.paid("order-1") // a random ID has no hyphen
+		b.paid("order-2")
 		rows := func(query string) int { return strings.Count(b.page(query), `<tr><td class="quiet">`) }
 		require.Equal(t, len(b.sim.Effects()), rows(""))
 		require.Equal(t, 2, rows("?kind=charge"))
-		require.Equal(t, 1, rows("?kind=charge&find=o2"))
-		require.Equal(t, 1, rows("?find=confirm-o1"))
-		shows(t, b.page("?kind=charge&find=o2"), `find=o2#effects" aria-current="true">charge <b>2</b></a>`)
+		require.Equal(t, 1, rows("?kind=charge&find=order-2"))
+		require.Equal(t, 1, rows("?find=confirm-order-1"))
+		shows(t, b.page("?kind=charge&find=order-2"), `find=order-2#effects" aria-current="true">charge <b>2</b></a>`)
 		shows(t, b.page("?find=nothing"), "No effect matches.")
 		for range pageRows {
 			b.create("more")
