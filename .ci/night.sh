@@ -228,7 +228,7 @@ step_each_part() {
 # Every mutant, also those of every condition of Go.
 step_all_mutants() {
   need_postgres
-  go run -C proof ./mutants
+  go run -C proof ./mutants -within "${WITHIN:-4h}"
 }
 
 # Every fuzz test, ten minutes each. What breaks one is left in its testdata/fuzz: commit it.

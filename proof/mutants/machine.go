@@ -15,7 +15,11 @@ import (
 	"example.com/payonce/proof/internal/mutation"
 )
 
-const shownMax = 40 // names that are printed of mutants that were left
+const (
+	shownMax = 40 // names that are printed of mutants that were left
+	// listedMax is of tests for a mutant in one of the lists, which say why no test kills it; with -match every test is tried.
+	listedMax = 5 * time.Second
+)
 
 // machine tries the generated mutants.
 func machine(ctx context.Context, p place, o options) (err error) {
@@ -53,7 +57,7 @@ func machine(ctx context.Context, p place, o options) (err error) {
 		}
 		return nil
 	}
-	results, err := try(ctx, p, o, build, chosen, recorded)
+	results, err := try(ctx, p, o, build, chosen, recorded, lists)
 	if err != nil {
 		return err
 	}
@@ -97,7 +101,7 @@ func ofAll(p place, o options, build *mutation.Build, lists mutation.Lists, reco
 }
 
 func try(ctx context.Context, p place, o options, build *mutation.Build, chosen []mutation.Mutant,
-	recorded *mutation.Recorded,
+	recorded *mutation.Recorded, lists mutation.Lists,
 ) ([]mutation.Result, error) {
 	only, err := regexp.Compile(o.tests)
 	if err != nil {
@@ -107,27 +111,31 @@ func try(ctx context.Context, p place, o options, build *mutation.Build, chosen 
 	if err != nil {
 		return nil, err
 	}
-	runner.AtOnce, runner.Budget, runner.Progress = o.atOnce, o.budget, progress
+	runner.AtOnce, runner.Progress = o.atOnce, progress
+	runner.Budget = func(id string) time.Duration {
+		if o.match == "" && lists.Have(id) {
+			return listedMax
+		}
+		return o.budget
+	}
 	if o.tests == "" {
 		runner.Hints = recorded.KilledBy
 	}
-	began := time.Now()
-	var results []mutation.Result
-	if o.changed {
-		limit := o.within
-		if limit > 0 {
-			limit = max(time.Second, o.within-time.Since(o.began))
-		}
-		results, err = runner.RunWithin(ctx, chosen, limit)
-	} else {
-		results, err = runner.Run(ctx, chosen)
+	if o.within > 0 {
+		runner.Within = max(time.Second, o.within-time.Since(o.began))
 	}
+	began := time.Now()
+	tryAll := runner.Run
+	if o.changed {
+		tryAll = runner.RunByPackage
+	}
+	results, err := tryAll(ctx, chosen)
 	took := time.Since(began).Round(time.Second)
 	if flaky := runner.Flaky(); len(flaky) > 0 {
 		fmt.Printf("failed with a mutant once and then did not: %v\n", flaky)
 	}
 	fmt.Printf("tried in %s\n", took)
-	if err == nil && len(chosen) == len(build.Mutants) && o.tests == "" {
+	if err == nil && len(chosen) == len(build.Mutants) && o.tests == "" && len(lists.Classify(results).Left) == 0 {
 		commit, gitErr := mutation.Now(ctx, p.root)
 		if gitErr != nil {
 			commit = "unknown"
@@ -174,6 +182,8 @@ func report(o options, results []mutation.Result, lists mutation.Lists) error {
 		return fmt.Errorf("%w: %d survive. Each needs a test, or a sentence in %s", errNotRed, len(j.New), mutation.EquivalentFile)
 	case len(j.Misplaced) > 0:
 		return fmt.Errorf("%w: %d of those that are killed are listed in %s", errNotRed, len(j.Misplaced), mutation.EquivalentFile)
+	case len(j.Left) > 0 && !o.changed:
+		return fmt.Errorf("%w: %d are left. Run it again with %s, which has what this run found", errNotRed, len(j.Left), mutation.ResultsFile)
 	}
 	return nil
 }
@@ -185,8 +195,12 @@ func leftToTheNight(o options, left []mutation.Result, of int) {
 			some++
 		}
 	}
-	fmt.Printf("==> LEFT TO THE NIGHT: %d of %d mutants. The %s are over. %d of the %d were not tried, and no test tried so far kills "+
-		"the other %d:\n", len(left), of, o.within, len(left)-some, len(left), some)
+	until := "NIGHT"
+	if !o.changed {
+		until = "NEXT NIGHT"
+	}
+	fmt.Printf("==> LEFT TO THE %s: %d of %d mutants. The %s are over. %d of the %d were not tried, and no test tried so far kills "+
+		"the other %d:\n", until, len(left), of, o.within, len(left)-some, len(left), some)
 	slices.SortStableFunc(left, func(a, b mutation.Result) int { return b.Tried - a.Tried })
 	for _, r := range left[:min(len(left), shownMax)] {
 		fmt.Printf("  %3d tests  %s\n", r.Tried, r.ID)
@@ -211,7 +225,7 @@ func (o options) among(ctx context.Context, p place, build *mutation.Build, list
 		return named, nil
 	}
 	// To see that nothing kills a mutant takes every test that reaches it: that is for the night.
-	listed := func(m mutation.Mutant) bool { return lists.Equivalent[m.ID] != "" || lists.Survivors[m.ID] != "" }
+	listed := func(m mutation.Mutant) bool { return lists.Have(m.ID) }
 	chosen := map[string]bool{}
 	if o.catalogue {
 		for _, m := range named {

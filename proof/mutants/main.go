@@ -7,15 +7,14 @@
 //	go run -C proof ./mutants -catalogue   each constraint, trigger and unique index, each predicate of a query, but for
 //	                                       those that are listed as equivalent
 //	go run -C proof ./mutants -changed     what is in lines that have changed since this branch left origin/main, or since
-//	                                       CI_BASE, or -since COMMIT; -within 5m leaves to the night what takes longer. With
-//	                                       -catalogue: both
+//	                                       CI_BASE, or -since COMMIT. With -catalogue: both
 //	go run -C proof ./mutants -match NAME  one that is generated, or those whose names match a regular expression;
 //	                                       -list prints the names, -tests chooses the tests to try and to compile
 //
 // What killed which mutant is written to out/mutants/results.txt. The next run tries the same tests first; -results names
 // another file to read, as of last night. No run needs one. With -write a run of all mutants writes its figures into
 // docs/guarantees.md. It exits 1 if a mutant survives every test that reaches it and is in neither list beside package
-// mutation. The source is not touched; PostgreSQL is the one of TEST_DATABASE_URL, or one of its own for the time of the
+// mutation. -within 5m leaves to the next night what takes longer: with -changed that is no failure. The source is not touched; PostgreSQL is the one of TEST_DATABASE_URL, or one of its own for the time of the
 // run.
 package main
 
@@ -67,7 +66,7 @@ func main() {
 	flag.BoolVar(&o.catalogue, "catalogue", false, "the mutants of the schema and of the queries")
 	flag.BoolVar(&o.changed, "changed", false, "generated mutants in lines that have changed, or with -named the guards in files that have")
 	flag.StringVar(&o.since, "since", "", "with -changed: since this commit (default: CI_BASE, where the branch left origin/main, or HEAD~1)")
-	flag.DurationVar(&o.within, "within", 0, "with -changed: leave to the night what takes longer; 0 is no limit")
+	flag.DurationVar(&o.within, "within", 0, "leave to the next night what takes longer; 0 is no limit")
 	flag.StringVar(&o.results, "results", "", "which test killed which mutant, as a run has written it (default "+mutation.ResultsFile+", if it is there)")
 	flag.StringVar(&o.match, "match", "", "the generated mutant of this name, or those whose names match this regular expression")
 	flag.StringVar(&o.tests, "tests", "", `try these tests alone: a regular expression over "internal/payments TestX"`)
@@ -102,8 +101,8 @@ func (o options) check(args []string) error {
 			"generated: one or the other")
 	case o.tests != "" && !generated && (!o.changed || named):
 		return errors.New("-tests is for mutants that are generated: choose them with -match, -catalogue or -changed")
-	case o.since != "" && !o.changed, o.within != 0 && !o.changed:
-		return errors.New("-since and -within are for -changed")
+	case o.since != "" && !o.changed:
+		return errors.New("-since is for -changed")
 	case o.write && (generated || o.changed || o.only != "" || o.tests != ""):
 		return errors.New("-write is for a run of all of them")
 	}

@@ -24,16 +24,39 @@ const (
 	// shareLeast is the part of a package's mutants that must be killed or equivalent.
 	shareLeast = 0.95
 
-	notKilled   = "no test"
-	hangsSuffix = " hangs"
-	runLine     = "# all of them: %s, commit %s, in %s"
-	preamble    = "# Which test kills which mutant, and which no test kills. Written by `go run -C proof ./mutants`.\n"
+	notKilled = "no test"
+	hangs     = " does not end in "
+	runLine   = "# all of them: %s, commit %s, in %s"
+	preamble  = "# Which test kills which mutant, and which no test kills. Written by `go run -C proof ./mutants`.\n"
 )
 
 // Kill is the test that kills a mutant, and how.
 type Kill struct {
 	Test
-	Hangs bool // it does not end with the mutant, rather than fail
+	Hangs time.Duration // it does not end within this time, rather than fail; 0 if it fails
+}
+
+func (k Kill) String() string {
+	if k.Hangs > 0 {
+		return k.Test.String() + hangs + k.Hangs.String()
+	}
+	return k.Test.String()
+}
+
+// killFrom reads what String has written.
+func killFrom(text string) (Kill, error) {
+	test, within, slow := strings.Cut(text, hangs)
+	pkg, name, ok := strings.Cut(test, " ")
+	if !ok {
+		return Kill{}, fmt.Errorf("no test: %q", text)
+	}
+	k := Kill{Test: Test{pkg, name}}
+	if !slow {
+		return k, nil
+	}
+	var err error
+	k.Hangs, err = time.ParseDuration(within)
+	return k, err
 }
 
 // Lists are what people have written about mutants, by their IDs.
@@ -50,6 +73,9 @@ func ReadLists(root string) (l Lists, err error) {
 	l.Survivors, err = readSurvivors(root)
 	return l, err
 }
+
+// Have is whether one of the lists has a mutant.
+func (l Lists) Have(id string) bool { return l.Equivalent[id] != "" || l.Survivors[id] != "" }
 
 // readEquivalent reads lines of a mutant, a tab and a sentence.
 func readEquivalent(root string) (map[string]string, error) {
@@ -182,14 +208,14 @@ func (r *Recorded) parse(results string) error {
 		case line == "":
 		case strings.HasPrefix(line, "#"):
 			r.Last.parse(line)
+		case line == notKilled:
+			survived = true
 		case !indented:
-			survived = line == notKilled
-			test, hangs := strings.CutSuffix(line, hangsSuffix)
-			pkg, name, ok := strings.Cut(test, " ")
-			if !ok {
-				return fmt.Errorf("no test: %q", line)
+			var err error
+			if by, err = killFrom(line); err != nil {
+				return err
 			}
-			by = Kill{Test{pkg, name}, hangs}
+			survived = false
 		case survived:
 			r.Survived[id] = true
 		default:
@@ -222,7 +248,7 @@ func (r *Recorded) Add(results []Result, all []Mutant) {
 	for _, res := range results {
 		switch res.Verdict {
 		case Killed:
-			r.KilledBy[res.ID] = Kill{res.By, res.Hung}
+			r.KilledBy[res.ID] = res.By
 			delete(r.Survived, res.ID)
 		case Survived, Unknown:
 			r.Survived[res.ID] = true
@@ -254,11 +280,7 @@ func (r *Recorded) text() string {
 	}
 	by := map[string][]string{}
 	for id, kill := range r.KilledBy {
-		title := kill.String()
-		if kill.Hangs {
-			title += hangsSuffix
-		}
-		by[title] = append(by[title], id)
+		by[kill.String()] = append(by[kill.String()], id)
 	}
 	group := func(title string, ids []string) {
 		slices.Sort(ids)

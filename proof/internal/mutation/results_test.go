@@ -15,11 +15,11 @@ func TestRecorded(t *testing.T) {
 	by := Kill{Test: Test{"internal/a", "TestX"}}
 	r := &Recorded{KilledBy: map[string]Kill{"m1": by, "gone": by}, Survived: map[string]bool{"m2": true, "m4": true}}
 	all := []Mutant{{ID: "m1"}, {ID: "m2"}, {ID: "m3"}, {ID: "m4"}, {ID: "m5"}}
-	r.Add([]Result{{Mutant: all[1], Verdict: Killed, By: by.Test, Hung: true}, {Mutant: all[2], Verdict: Survived},
+	r.Add([]Result{{Mutant: all[1], Verdict: Killed, By: Kill{by.Test, 90 * time.Second}}, {Mutant: all[2], Verdict: Survived},
 		{Mutant: all[3], Verdict: Left}, {Mutant: all[4]}}, all)
 	r.Last = Night{"2026-11-29", "01234567, and what was not committed", 90 * time.Minute}
 	require.Equal(t, preamble+"# all of them: 2026-11-29, commit 01234567, and what was not committed, in 1h30m0s\n\n"+
-		"internal/a TestX\n\tm1\n\ninternal/a TestX hangs\n\tm2\n\nno test\n\tm3\n\tm4\n", r.text())
+		"internal/a TestX\n\tm1\n\ninternal/a TestX does not end in 1m30s\n\tm2\n\nno test\n\tm3\n\tm4\n", r.text())
 
 	file := filepath.Join(t.TempDir(), "out", "results.txt")
 	empty, err := ReadRecorded(file)

@@ -21,7 +21,7 @@ const (
 	batchMax   = time.Minute
 	waitFactor = 4                // a mutant's tests may take so much longer than without it
 	waitLeast  = 20 * time.Second // and so much in any case: the machine is busy
-	hintMax    = time.Minute      // of the test that killed a mutant before: some mutants make a loop endless
+	hintMax    = testMax          // of the test that killed a mutant before: some mutants make a loop endless
 )
 
 // Verdict is what the tests show about a mutant.
@@ -39,9 +39,8 @@ const (
 type Result struct {
 	Mutant
 	Verdict Verdict
-	By      Test // that fails with it
-	Hung    bool // or does not end
-	Tried   int  // tests that stayed green
+	By      Kill
+	Tried   int // tests that stayed green
 	Took    time.Duration
 }
 
@@ -49,8 +48,9 @@ type Result struct {
 type Runner struct {
 	*suite
 	AtOnce   int
-	Budget   time.Duration   // of tests for one mutant; 0 is no limit
-	Hints    map[string]Kill // the test that killed a mutant before, by its ID
+	Budget   func(id string) time.Duration // of tests for one mutant; 0 is no limit
+	Within   time.Duration                 // of all mutants: those without a verdict by then are Left; 0 is no limit
+	Hints    map[string]Kill               // the test that killed a mutant before, by its ID
 	Progress func(format string, args ...any)
 
 	flaky sync.Map // tests that failed with a mutant and then did not
@@ -63,7 +63,7 @@ func NewRunner(b *Build, env []string, only *regexp.Regexp) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{suite: s, AtOnce: 1, Progress: func(string, ...any) {}}, nil
+	return &Runner{suite: s, AtOnce: 1, Budget: func(string) time.Duration { return 0 }, Progress: func(string, ...any) {}}, nil
 }
 
 // Measure runs some tests once without a mutant, to know how long each takes and which mutants it reaches; so many of a
@@ -114,20 +114,46 @@ func (r *Runner) Measure(ctx context.Context, tests []Test, together int) ([]Mea
 // score is the expected cost of a kill. A test that reaches little is about what it reaches.
 func (m Measured) score() float64 { return m.Took.Seconds() * math.Sqrt(float64(len(m.Reached)+1)) }
 
-// Run tries the mutants on all tests, a few at once. Their results are in their order; one without a verdict was not tried
-// to the end.
+// Run tries the mutants on all tests, a few at once. Their results are in their order; one that is Left was not tried to the
+// end.
 func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 	results := make([]Result, len(all))
+	for i, m := range all {
+		results[i] = Result{Mutant: m, Verdict: Left}
+	}
+	within, cancel := r.limited(ctx)
+	defer cancel()
+	err := r.all(within, results)
+	if within.Err() != nil && ctx.Err() == nil {
+		return results, nil // the time is over
+	}
+	return results, err
+}
+
+// limited is a context that ends when the time is over.
+func (r *Runner) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Within > 0 {
+		return context.WithTimeout(ctx, r.Within)
+	}
+	return ctx, func() {}
+}
+
+func (r *Runner) all(ctx context.Context, results []Result) error {
 	if err := r.compile(ctx, r.packages...); err != nil {
-		return results, err
+		return err
 	}
 	var open []int
 	var lock sync.Mutex
-	each(len(all), r.AtOnce, func(i int) {
-		m := all[i]
+	each(len(results), r.AtOnce, func(i int) {
+		m := results[i].Mutant
+		if ctx.Err() != nil {
+			return
+		}
 		if m.Kind == Catalogue {
-			results[i] = r.tryName(ctx, m)
-			r.report(results[i])
+			if res := r.tryName(ctx, m); ctx.Err() == nil {
+				results[i] = res
+				r.report(res)
+			}
 			return
 		}
 		if res, killed := r.tryHint(ctx, m); killed {
@@ -140,33 +166,33 @@ func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 		lock.Unlock()
 	})
 	if err := ctx.Err(); err != nil || len(open) == 0 {
-		return results, err
+		return err
 	}
 	measured, err := r.Measure(ctx, r.tests, togetherMax)
 	if err != nil {
-		return results, err
+		return err
 	}
 	slices.Sort(open)
 	each(len(open), r.AtOnce, func(n int) {
-		i := open[n]
-		if res := r.try(ctx, all[i], r.candidates(all[i], measured)); ctx.Err() == nil {
-			results[i] = res
-			r.report(res)
+		res := &results[open[n]]
+		if tried := r.try(ctx, res.Mutant, r.candidates(res.Mutant, measured)); ctx.Err() == nil {
+			*res = tried
+			r.report(tried)
 		}
 	})
-	return results, ctx.Err()
+	return ctx.Err()
 }
 
-// tryHint runs the test that killed a mutant before; of a truth table first the cases of the mutant's query. That it
-// runs out of time shows something only if it did before.
+// tryHint runs the test that killed a mutant before; of a truth table first the cases of the mutant's query. That the test
+// does not end shows something only if it did not end before, within the same time.
 func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool) {
 	by, ok := r.Hints[m.ID]
 	if !ok || !slices.Contains(r.of(by.Package), by.Test) {
 		return res, false
 	}
 	limit := hintMax
-	if by.Hangs {
-		limit = waitLeast
+	if by.Hangs > 0 {
+		limit = by.Hangs
 	}
 	names := []string{by.Name}
 	if query, _, ok := strings.Cut(m.ID, ": "); ok && by.Package == catalogueTest.Package && m.Kind == SQL {
@@ -175,8 +201,8 @@ func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool
 	began := time.Now()
 	for _, name := range names {
 		out := r.run(ctx, by.Package, []string{name}, r.switchOn(m), limit)
-		if out.failed && (by.Hangs || !out.timedOut) && ctx.Err() == nil {
-			return Result{Mutant: m, Verdict: Killed, By: by.Test, Hung: out.timedOut, Took: time.Since(began)}, true
+		if out.failed && (by.Hangs > 0 || !out.timedOut) && ctx.Err() == nil {
+			return Result{Mutant: m, Verdict: Killed, By: killOf(by.Test, out, limit), Took: time.Since(began)}, true
 		}
 	}
 	return res, false
@@ -212,16 +238,17 @@ func (r *Runner) try(ctx context.Context, m Mutant, candidates []Measured) Resul
 	began := time.Now()
 	res := Result{Mutant: m, Verdict: Survived}
 	var spent time.Duration
+	budget := r.Budget(m.ID)
 	batch := batchFirst
 	for ; len(candidates) > 0 && ctx.Err() == nil; batch = min(2*batch, batchMax) {
-		if r.Budget > 0 && spent > r.Budget {
+		if budget > 0 && spent > budget {
 			res.Verdict = Unknown
 			break
 		}
 		names, took, rest := together(candidates, batch)
 		spent += took
 		if kill, killed := r.fails(ctx, m, names, took); killed {
-			res.Verdict, res.By, res.Hung = Killed, kill.Test, kill.Hangs
+			res.Verdict, res.By = Killed, kill
 			break
 		}
 		res.Tried += len(names)
@@ -239,7 +266,7 @@ func (r *Runner) tryName(ctx context.Context, m Mutant) Result {
 	out := r.run(ctx, catalogueTest.Package, []string{entry}, r.switchOn(m), waitLeast)
 	res := Result{Mutant: m, Verdict: Survived, Tried: 1, Took: time.Since(began)}
 	if out.failed {
-		res.Verdict, res.By = Killed, catalogueTest
+		res.Verdict, res.By = Killed, Kill{Test: catalogueTest}
 	}
 	return res
 }
@@ -296,9 +323,10 @@ func (r *Runner) fails(ctx context.Context, m Mutant, tests []Measured, took tim
 		})
 	}
 	for _, t := range suspects {
-		again := r.run(ctx, pkg, []string{t.Name}, env, max(waitLeast, waitFactor*t.Took))
+		limit := max(waitLeast, waitFactor*t.Took).Round(time.Second)
+		again := r.run(ctx, pkg, []string{t.Name}, env, limit)
 		if again.failed && ctx.Err() == nil {
-			return Kill{t.Test, again.timedOut}, true
+			return killOf(t.Test, again, limit), true
 		}
 		r.flaky.Store(t.Test, true)
 	}
@@ -310,6 +338,14 @@ func (r *Runner) fails(ctx context.Context, m Mutant, tests []Measured, took tim
 		return r.fails(ctx, m, rest, took)
 	}
 	return Kill{}, false
+}
+
+// killOf is a kill by a test that had so much time.
+func killOf(t Test, out ran, within time.Duration) Kill {
+	if out.timedOut {
+		return Kill{t, within}
+	}
+	return Kill{Test: t}
 }
 
 // switchOn is the environment of a mutant.

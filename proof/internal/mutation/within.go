@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// RunWithin tries mutants on the tests of one package after the other: first on those of the packages that the mutants are
+// RunByPackage tries mutants on the tests of one package after the other: first on those of the packages that the mutants are
 // in, then on those of the packages that depend on them, those of proof/night last. No record is needed: what the tests
 // reach is measured for the packages that are tried. When the time is over, a mutant that no test has killed so far is
-// Left; Survived has every test that reaches it tried. A limit of 0 is none.
-func (r *Runner) RunWithin(ctx context.Context, all []Mutant, limit time.Duration) ([]Result, error) {
+// Left; Survived has every test that reaches it tried.
+func (r *Runner) RunByPackage(ctx context.Context, all []Mutant) ([]Result, error) {
 	results := make([]Result, len(all))
 	for i, m := range all {
 		results[i] = Result{Mutant: m, Verdict: Left}
@@ -22,10 +22,7 @@ func (r *Runner) RunWithin(ctx context.Context, all []Mutant, limit time.Duratio
 	if err := r.build.Only(all); err != nil {
 		return results, err
 	}
-	within, cancel := ctx, func() {}
-	if limit > 0 {
-		within, cancel = context.WithTimeout(ctx, limit)
-	}
+	within, cancel := r.limited(ctx)
 	defer cancel()
 	deps, err := r.dependencies(within)
 	if err == nil {

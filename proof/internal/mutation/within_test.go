@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,10 @@ func Unseen(n int) int {
 `,
 	"internal/compare/compare_test.go": `package compare
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestMain(m *testing.M) { m.Run() }
 
@@ -64,7 +68,7 @@ func TestPaid(t *testing.T) {
 	})
 }
 
-func TestLooksAway(t *testing.T) { Unseen(11); Late(11); Seldom(11) }
+func TestLooksAway(t *testing.T) { time.Sleep(20*time.Millisecond); Unseen(11); Late(11); Seldom(11) }
 `,
 	"internal/payments/payments.go": "package payments\n\nimport \"example.com/payonce/internal/compare\"\n\nfunc Late(n int) bool { return compare.Late(n) }\n",
 	"internal/payments/payments_test.go": `package payments_test
@@ -104,9 +108,9 @@ func TestEach(t *testing.T) {
 `,
 }
 
-// TestRunWithin builds and runs a little service: its package's own tests come first, then those of a package that depends
+// TestRunner builds and runs a little service: its package's own tests come first, then those of a package that depends
 // on it, and at last those of proof/night, for which the switches are laid into a module that is replaced.
-func TestRunWithin(t *testing.T) {
+func TestRunner(t *testing.T) {
 	built, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
 	require.NoError(t, err)
 	t.Setenv("GOCACHE", strings.TrimSpace(string(built)))
@@ -134,30 +138,32 @@ func TestRunWithin(t *testing.T) {
 	inPackage, dependent, enumerated := Test{"internal/compare", "TestPaid"}, Test{"internal/payments", "TestLate"}, Test{"proof/night/compare", "TestEach"}
 	outcome := func(results []Result) (by []Test, verdicts []Verdict) {
 		for _, r := range results {
-			by, verdicts = append(by, r.By), append(verdicts, r.Verdict)
+			by, verdicts = append(by, r.By.Test), append(verdicts, r.Verdict)
 		}
 		return by, verdicts
 	}
 	wantBy := []Test{inPackage, inPackage, dependent, dependent, enumerated, enumerated, {}, {}}
 	want := []Verdict{Killed, Killed, Killed, Killed, Killed, Killed, Survived, Survived}
 
-	results, err := runner().RunWithin(t.Context(), b.Mutants, 0)
+	results, err := runner().RunByPackage(t.Context(), b.Mutants)
 	require.NoError(t, err)
 	by, verdicts := outcome(results)
 	require.Equal(t, wantBy, by)
 	require.Equal(t, want, verdicts)
 	require.Equal(t, 1, results[7].Tried+results[6].Tried, "only TestLooksAway reaches it, and only where it is false")
 
-	results, err = runner().RunWithin(t.Context(), b.Mutants[6:], time.Nanosecond)
+	late := runner()
+	late.Within = time.Nanosecond
+	results, err = late.RunByPackage(t.Context(), b.Mutants[6:])
 	require.NoError(t, err)
 	_, verdicts = outcome(results)
 	require.Equal(t, []Verdict{Left, Left}, verdicts, "the time is over")
 
 	hinted := runner()
 	hinted.Hints = map[string]Kill{b.Mutants[4].ID: {Test: enumerated}}
-	results, err = hinted.RunWithin(t.Context(), b.Mutants[4:5], 0)
+	results, err = hinted.RunByPackage(t.Context(), b.Mutants[4:5])
 	require.NoError(t, err)
-	require.Equal(t, enumerated, results[0].By)
+	require.Equal(t, Kill{Test: enumerated}, results[0].By)
 
 	_, err = runner().Run(t.Context(), b.Mutants)
 	require.ErrorIs(t, err, errNotGreen, "a test that is red without a mutant shows nothing")
@@ -171,6 +177,18 @@ func TestRunWithin(t *testing.T) {
 		require.Equal(t, wantBy, by)
 		require.Equal(t, want, verdicts)
 	}
+	require.NoError(t, b.writeOverlay(b.replace))
+	b.some = false
+	listed := runner()
+	listed.Budget = func(string) time.Duration { return time.Nanosecond }
+	results, err = listed.Run(t.Context(), b.Mutants[4:5])
+	require.NoError(t, err)
+	_, verdicts = outcome(results)
+	require.Equal(t, []Verdict{Unknown}, verdicts, "TestLooksAway took longer, so TestEach, which kills it, is not tried")
+	results, err = late.Run(t.Context(), b.Mutants)
+	require.NoError(t, err)
+	_, verdicts = outcome(results)
+	require.Equal(t, slices.Repeat([]Verdict{Left}, len(b.Mutants)), verdicts, "the time is over")
 }
 
 func TestRank(t *testing.T) {
