@@ -115,17 +115,7 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 		}
 		progress.left(n)
 		return what, err
-	}, func() (time.Duration, error) {
-		// What waits for a customer, or for the end of a dispute that Stripe refuses a refund for, is looked at less often:
-		// within a minute, is the promise.
-		n, err := w.count(ctx, `SELECT (SELECT count(*) FROM payments WHERE status = 'requires_action') + (SELECT count(*)
-			FROM idempotency_keys WHERE finished_at IS NULL AND starts_with(last_error, $1))`,
-			checkout.CustomerIsOwed)
-		if n > 0 {
-			return time.Minute, err
-		}
-		return min(progress.lasted, time.Minute), err
-	})
+	}, func() (time.Duration, error) { return w.patience(ctx, progress.lasted) })
 	if err != nil {
 		return keys, 0, unfinished, err
 	}
@@ -147,6 +137,18 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 		return what, err
 	}, func() (time.Duration, error) { return progress.lasted, nil })
 	return keys, time.Since(began), append(unfinished, late...), err
+}
+
+// patience is how much longer unfinished keys may take: as long as they have become fewer, and a minute if one waits for a
+// customer, or for the end of a dispute that Stripe refuses a refund for. The completer looks at those less often: within a
+// minute, is the promise.
+func (w *world) patience(ctx context.Context, fewer time.Duration) (time.Duration, error) {
+	waiting, err := w.count(ctx, `SELECT (SELECT count(*) FROM payments WHERE status = 'requires_action') + (SELECT count(*)
+		FROM idempotency_keys WHERE finished_at IS NULL AND starts_with(last_error, $1))`, checkout.CustomerIsOwed)
+	if waiting > 0 {
+		return time.Minute, err
+	}
+	return min(fewer, time.Minute), err
 }
 
 // until asks what is left until nothing is, within a time; more, if not nil, is

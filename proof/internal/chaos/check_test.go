@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
@@ -145,6 +146,38 @@ func TestTheBrokersLog(t *testing.T) {
 	}
 }
 
+const (
+	oneTenant = `INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_1', 'x', decode(repeat('00', 32), 'hex'))`
+	oneKey    = `INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version,
+		request_id, resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history)
+		VALUES ('ten_1', 'k', 'create_payment', decode(repeat('00', 32), 'hex'), 1, 'r', 'pay_1', 'started',
+			gen_random_uuid(), clock_timestamp() + interval '1 min', clock_timestamp(), '{}')`
+)
+
+// TestPatience: a refund that is owed, and waits for the end of a dispute, gets a minute more.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	pool, err := postgres.Open(t.Context(), dbtest.URL(t), postgres.Options{Name: "judge", MaxConn: 1})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	w := &world{pool: pool}
+	patience := func(fewer time.Duration) time.Duration {
+		t.Helper()
+		more, err := w.patience(t.Context(), fewer)
+		require.NoError(t, err)
+		return more
+	}
+	for _, sql := range []string{oneTenant, oneKey} {
+		_, err := pool.Raw().Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	require.Equal(t, time.Second, patience(time.Second))
+	require.Equal(t, time.Minute, patience(time.Hour))
+	_, err = pool.Raw().Exec(t.Context(), `UPDATE idempotency_keys SET last_error = $1`, checkout.CustomerIsOwed+": 5.00 usd")
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, patience(time.Second))
+}
+
 // The checks see a write by a process that does not hold the claim, and a lease
 // that was taken before its time, both of which the schema would let pass.
 func TestTheWitnesses(t *testing.T) {
@@ -164,12 +197,8 @@ func TestTheWitnesses(t *testing.T) {
 	w := &world{pool: as("judge")}
 	holder, stranger := as("api-1.1"), as("api-2.1")
 	exec(w.pool, witnesses)
-	exec(w.pool, `INSERT INTO tenants (id, name, fingerprint_secret)
-		VALUES ('ten_1', 'x', decode(repeat('00', 32), 'hex'))`)
-	exec(holder, `INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version,
-		request_id, resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history)
-		VALUES ('ten_1', 'k', 'create_payment', decode(repeat('00', 32), 'hex'), 1, 'r', 'pay_1', 'started',
-			gen_random_uuid(), clock_timestamp() + interval '1 min', clock_timestamp(), '{}')`)
+	exec(w.pool, oneTenant)
+	exec(holder, oneKey)
 	exec(holder, `UPDATE idempotency_keys SET recovery_point = 'called'`)
 	looked, stale, err := w.staleWrites(t.Context())
 	require.NoError(t, err)
