@@ -2,11 +2,12 @@ package broker
 
 import (
 	"fmt"
-	"net"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/testkit/port"
 )
 
 // natsPlace is a NATS server that can be stopped and started with its store.
@@ -18,7 +19,9 @@ type natsPlace struct {
 }
 
 func newNATS(t testing.TB, configure ...func(*server.Options)) *natsPlace {
-	p := &natsPlace{dir: t.TempDir(), port: server.RANDOM_PORT, configure: configure}
+	at, err := port.Loopback(t.Context())
+	require.NoError(t, err)
+	p := &natsPlace{dir: t.TempDir(), port: int(at.Port()), configure: configure}
 	p.start(t)
 	t.Cleanup(p.stop)
 	return p
@@ -35,7 +38,7 @@ func (p *natsPlace) start(t testing.TB) {
 	require.NoError(t, err)
 	s.Start()
 	require.True(t, s.ReadyForConnections(startWithin))
-	p.server, p.port = s, s.Addr().(*net.TCPAddr).Port
+	p.server = s
 }
 
 func (p *natsPlace) stop() { stop(p.server) }

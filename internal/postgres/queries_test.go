@@ -468,7 +468,7 @@ type watch struct{ from, to time.Time }
 
 // time is a time as a case's want has it.
 func (w watch) time(t time.Time) string {
-	if t.Nanosecond() == 0 {
+	if t.Nanosecond() == 0 && t.Sub(start)%time.Minute == 0 { // as in the rows
 		return signed(t.Sub(start))
 	}
 	after := t.Sub(w.from).Truncate(time.Second)

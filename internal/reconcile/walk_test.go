@@ -199,7 +199,7 @@ func TestWalk(t *testing.T) {
 		last := b.Text(`SELECT intent_id FROM payments`)
 		b.Exec(`INSERT INTO payments (tenant_id, id, status, order_id, idempotency_key, amount_minor, currency,
 				payment_method, intent_number, intent_id, charge_id, created_at)
-			SELECT tenant_id, left(id, -4) || lpad((n % 10000)::text, 4, '0'), status, order_id || n, 'k' || n, amount_minor,
+			SELECT tenant_id, left(id, -4) || 'w' || lpad(n::text, 3, '0'), status, order_id || n, 'k' || n, amount_minor,
 				currency, payment_method, 1, 'pi_' || n, 'ch_' || n, created_at FROM payments, generate_series(1, 230) n`)
 		b.Exec(`UPDATE payments SET id = left(id, -4) || '~' WHERE intent_id = $1`, last) // the last of all
 		gateway.listIntents = func(context.Context, stripe.Window, listIntents) (stripe.Page[stripe.Intent], error) {

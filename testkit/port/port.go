@@ -7,9 +7,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"sync"
 )
 
-// Loopback is an address of this machine on which nothing listens.
+var given sync.Map // ports that this process has had
+
+// Loopback is an address of this machine on which nothing listens, and which this process has not had before.
 //
 // Its port is below those that kernels give to outgoing connections (from 32768 on
 // Linux, from 49152 elsewhere), or one of those might have it while the process is
@@ -17,6 +20,9 @@ import (
 func Loopback(ctx context.Context) (addr netip.AddrPort, err error) {
 	for range 100 {
 		addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(20_000+rand.IntN(12_000)))
+		if _, again := given.LoadOrStore(addr, true); again {
+			continue
+		}
 		var l net.Listener
 		if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", addr.String()); err == nil {
 			return addr, l.Close()

@@ -2,6 +2,7 @@ package port_test
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"testing"
 
@@ -19,9 +20,12 @@ func TestLoopback(t *testing.T) {
 		_, err := fmt.Sscan(string(text), &from, &to)
 		require.NoError(t, err)
 	}
+	seen := map[netip.AddrPort]bool{}
 	for range 200 {
 		at, err := port.Loopback(t.Context())
 		require.NoError(t, err)
+		require.False(t, seen[at], "%s is given twice", at)
+		seen[at] = true
 		require.True(t, at.Addr().IsLoopback(), at)
 		require.False(t, from <= int(at.Port()) && int(at.Port()) <= to, "%s is among the ports of outgoing "+
 			"connections, %d to %d", at, from, to)

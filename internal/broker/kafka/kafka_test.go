@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/testkit/brokertest"
+	"example.com/payonce/testkit/port"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,10 +61,9 @@ type server struct {
 }
 
 func newServer(t testing.TB) *server {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	at, err := port.Loopback(t.Context())
 	require.NoError(t, err)
-	p := &server{dir: t.TempDir(), port: l.Addr().(*net.TCPAddr).Port}
-	require.NoError(t, l.Close())
+	p := &server{dir: t.TempDir(), port: int(at.Port())}
 	p.start(t)
 	t.Cleanup(p.stop)
 	return p

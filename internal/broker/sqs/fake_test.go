@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/testkit/port"
 )
 
 // server speaks SQS's JSON protocol, as much of it as the adapter uses, with
@@ -47,7 +49,9 @@ type fakeMessage struct {
 }
 
 func newServer(t testing.TB) *server {
-	p := &server{queues: map[string]*fifo{}, addr: "127.0.0.1:0"}
+	at, err := port.Loopback(t.Context())
+	require.NoError(t, err)
+	p := &server{queues: map[string]*fifo{}, addr: at.String()}
 	p.start(t)
 	t.Cleanup(p.stop)
 	return p
@@ -61,7 +65,6 @@ func (p *server) url() string {
 func (p *server) start(t testing.TB) {
 	l, err := net.Listen("tcp", p.addr)
 	require.NoError(t, err)
-	p.addr = l.Addr().String()
 	p.http = &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
 	go func(s *http.Server) { _ = s.Serve(l) }(p.http)
 }

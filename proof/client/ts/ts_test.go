@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"example.com/payonce/proof/internal/tsclient"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/port"
 	"example.com/payonce/testkit/world"
 )
 
@@ -30,10 +30,9 @@ func TestKilledNode(t *testing.T) {
 	const orders = 60
 	modules := tsclient.Build(t)
 	w := world.New(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	at, err := port.Loopback(t.Context())
 	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := at.String()
 	api := w.Process(world.ShortTimes("HTTP_ADDR=" + address)...)
 	for kind, probability := range map[string]float64{stripesim.Drop: 0.05, stripesim.EffectError: 0.03, stripesim.Delay: 0.2} {
 		w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: kind, Times: -1, Probability: probability, Seed: 18, Delay: 200 * time.Millisecond})

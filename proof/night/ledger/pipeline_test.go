@@ -28,6 +28,7 @@ import (
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/subscriber"
 	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/port"
 )
 
 // The test binary is also the processes that the test kills: PIPELINE_ROLE says
@@ -166,10 +167,10 @@ func (m *member) kill() {
 // kill it with SIGKILL. It restarts at the same address.
 func startBroker(t testing.TB) (b *member, url string) {
 	t.Helper()
-	b = &member{role: "broker", env: []string{"PIPELINE_DIR=" + t.TempDir(), "PIPELINE_LISTEN=127.0.0.1:0"}}
-	addr := b.startAndListen(t)
-	b.env[1] = "PIPELINE_LISTEN=" + addr
-	return b, "nats://" + addr
+	at, err := port.Loopback(t.Context())
+	require.NoError(t, err)
+	b = &member{role: "broker", env: []string{"PIPELINE_DIR=" + t.TempDir(), "PIPELINE_LISTEN=" + at.String()}}
+	return b, "nats://" + b.startAndListen(t)
 }
 
 // TestPipelineUnderKills runs payments' events through real processes to the

@@ -168,7 +168,7 @@ func newBadLink(t testing.TB, upstream string) *badLink {
 
 func (l *badLink) breakAfter(most int) tcplink.Passing {
 	var mu sync.Mutex
-	left := most
+	left, cut := most, false
 	return func(b []byte) ([]byte, bool) {
 		mu.Lock()
 		if left -= len(b); left > 0 {
@@ -177,8 +177,10 @@ func (l *badLink) breakAfter(most int) tcplink.Passing {
 		}
 		reached := max(len(b)+left, 0)
 		left = most/2 + rand.IntN(most)
+		cut = !cut
+		cuts := cut
 		mu.Unlock()
-		if rand.IntN(2) == 0 {
+		if cuts {
 			l.cuts.Add(1)
 			return b[:reached], true
 		}
