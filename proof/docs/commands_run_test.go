@@ -33,10 +33,10 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./failover":                       {"failover", "go run -C proof ./failover "},
 	"go run -C proof ./failover -cluster":              {"cluster", "go run -C proof ./failover -cluster "},
 	"go run -C proof ./failover -async 500ms":          {"cluster", "go run -C proof ./failover -async 500ms "},
-	"go run -C proof ./mutants":                        {"all_mutants", "go run -C proof ./mutants\n"},
+	"go run -C proof ./mutants":                        {"all_mutants", "go run -C proof ./mutants -within"},
 	"go run -C proof ./mutants -named":                 {"named_mutants", "go run -C proof ./mutants -named\n"},
 	"go run -C proof ./mutants -only M2":               {"named_mutants", "go run -C proof ./mutants -named\n"}, // one of them
-	"go run -C proof ./mutants -catalogue":             {"all_mutants", "go run -C proof ./mutants\n"},          // part of it
+	"go run -C proof ./mutants -catalogue":             {"all_mutants", "go run -C proof ./mutants -within"},    // part of it
 	"go run -C proof ./mutants -changed":               {"mutants", "go run -C proof ./mutants -changed -within 150s\n"},
 	"go run -C proof ./attack":                         {"long_attack", "go run -C proof ./attack -long\n"}, // the same, and more
 	"go run -C proof ./attack -long":                   {"long_attack", "go run -C proof ./attack -long\n"},
