@@ -21,7 +21,7 @@ const (
 	batchMax   = time.Minute
 	waitFactor = 4                // a mutant's tests may take so much longer than without it
 	waitLeast  = 20 * time.Second // and so much in any case: the machine is busy
-	hintMax    = testMax          // of the test that killed a mutant before: some mutants make a loop endless
+	hintMax    = time.Minute      // of the test that killed a mutant before: some mutants make a loop endless
 )
 
 // Verdict is what the tests show about a mutant.
@@ -191,8 +191,11 @@ func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool
 		return res, false
 	}
 	limit := hintMax
-	if by.Hangs > 0 {
+	switch module, _ := moduleOf(by.Package); {
+	case by.Hangs > 0:
 		limit = by.Hangs
+	case module == proof:
+		limit = testMax // an enumeration may take so long
 	}
 	names := []string{by.Name}
 	if query, _, ok := strings.Cut(m.ID, ": "); ok && by.Package == catalogueTest.Package && m.Kind == SQL {
