@@ -20,7 +20,7 @@ client: ## test the client library, a module of its own
 
 # part: proof {
 proof: ## test the module proof: chaos, mutants, museum, bench, browser and document tests
-	go test -C proof ./...
+	go test -C proof -tags brokers -timeout 60m ./...
 # part: proof }
 
 race: ## test the service under the race detector
@@ -74,4 +74,4 @@ ci: ## run the gate (.ci/run STEP… for some of it)
 	.ci/run
 
 .PHONY: help test simulator client race lint generate verify up down ci
-.PHONY: run proof chaos failover versions mutants museum observe load bench # part: proof
+.PHONY: run proof attack chaos failover versions mutants museum observe load bench # part: proof

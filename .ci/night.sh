@@ -64,7 +64,8 @@ touched() {
   done
 }
 
-# What enumerates: each place of a crash, each statement that fails, each order of events, each currency, made services.
+# What enumerates: each place of a crash, each statement that fails, each order of events, each currency. Made services are
+# step each_part.
 step_enumerations() {
   need_postgres
   need_engine # for ./night/devpg

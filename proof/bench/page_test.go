@@ -282,7 +282,7 @@ func TestEnough(t *testing.T) {
 			since(meanwhile{published: 1, reaped: 1, delivered: 1, applied: 1, compared: 1}, 4))
 }
 
-// TestPlayContinues: a group that fails has no result, and says why.
+// TestPlayed: a group that fails has no result, and says why.
 func TestPlayed(t *testing.T) {
 	t.Parallel()
 	g := group{name: "fails", list: []*measurement{{name: "line",

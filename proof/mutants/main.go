@@ -1,7 +1,8 @@
 // Command mutants removes the service's guards, one at a time, and expects
 // a test to fail.
 //
-//	go run -C proof ./mutants              the named guards, then every mutant that can be generated: hours
+//	go run -C proof ./mutants              the named guards, then every mutant that can be generated: an hour with
+//	                                       the record of a run before, else hours
 //	go run -C proof ./mutants -named       the named guards alone; -only M2,M9 some of them; with -changed those whose guard's
 //	                                       file, or whose test's, has changed
 //	go run -C proof ./mutants -catalogue   each constraint, trigger and unique index, each predicate of a query, but for

@@ -4,6 +4,6 @@
 // written from the same lists.
 //
 // A process is killed here by ending its work where it stands: nothing after that place happens, and the claim stays
-// held. For the database and for Stripe that is what SIGKILL leaves. Tests in cmd/api send SIGKILL to the real program at
-// each place.
+// held. For the database and for Stripe that is what SIGKILL leaves. Tests in proof/night/api send SIGKILL to the real
+// program.
 package crashmatrix

@@ -8,7 +8,7 @@
 // else is not enough: a mutant that does not compile, or one that a test about
 // something else happens to stumble over, shows nothing about the guard.
 //
-//	go run -C proof ./mutants              all of them; exit code 1 if any test does not fail as expected
+//	go run -C proof ./mutants -named       all of them; exit code 1 if any test does not fail as expected
 //	go run -C proof ./mutants -only M2,M9  these
 //	go run -C proof ./mutants -write       and write the table into docs/guarantees.md
 //

@@ -21,5 +21,5 @@
 // apart; survivors.txt has those that a test could kill and none does.
 //
 // For a change the mutants in the changed lines are tried, as git names them (changes.go), on the tests of one package after
-// the other until the time is over (within.go). What is left by then is the night's, which tries every mutant on every test.
+// the other until the time is over (within.go). What is left by then is the night's, which tries every mutant that no list names on every test.
 package mutation

@@ -6,6 +6,6 @@
 //
 // internal/checkout has the short form of each: one way, one scene, one answer.
 //
-//	go test -C proof ./night/checkout                                       all, a minute
+//	go test -C proof ./night/checkout                                       all, half a minute
 //	go test -C proof ./night/checkout -run 'RecoveryPoint/Refunded'         some
 package checkout

@@ -1,6 +1,5 @@
 // Package disputes enumerates the errors of recording, showing and comparing disputes: each
-// statement and each request to Stripe fails once (the tests whose names end in NoError), and a process dies at each
-// statement of recording a dispute (TestDisputeIsRecordedOnceHoweverItsReaderDies).
+// statement and each request to Stripe fails once (the tests whose names end in NoError).
 //
 // internal/disputes has the short form of each.
 //

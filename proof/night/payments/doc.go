@@ -3,6 +3,6 @@
 // currency is tried. internal/payments in the root module runs one of each rule, with the same code. A combination that is
 // wrong alone is found here, by night.
 //
-//	go test -C proof ./night/payments                          all, five minutes
+//	go test -C proof ./night/payments                          all, a minute or two
 //	go test -C proof ./night/payments -run NoErrorIsSwallowed  some
 package payments

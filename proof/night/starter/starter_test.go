@@ -323,6 +323,7 @@ func TestEachPart(t *testing.T) {
 		{"sqs", []string{"./internal/broker/sqs"}},
 		{"rabbitmq", []string{"./internal/broker/rabbitmq"}},
 		{"kinesis", []string{"./internal/broker/kinesis"}},
+		{"cdc", []string{"./internal/broker", "./internal/postgres"}},
 		{"all", nil},
 	} {
 		t.Run(with.parts, func(t *testing.T) {
