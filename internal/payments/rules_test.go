@@ -317,7 +317,7 @@ func TestAdoptionKeepsTheIDThatARefundNames(t *testing.T) {
 	for name, change := range map[string]func(*stripe.Refund){
 		"OfAnotherTenant": func(r *stripe.Refund) { r.TenantID = "ten_2" },
 		"OfAnotherOrder":  func(r *stripe.Refund) { r.OrderID = "ord_2" },
-		"OfNoPayment":     func(r *stripe.Refund) { r.PaymentID = "pay_x" },
+		"OfNoPayment":     func(r *stripe.Refund) { r.PaymentID = once + "x" }, // between two that would do
 		"TooOld":          func(r *stripe.Refund) { r.PaymentID = old },
 		"YoungerThanTheRefund": func(r *stripe.Refund) {
 			r.PaymentID = ids.At(ids.Payment, now.Add(payments.Rules.ClocksApart+time.Minute))
