@@ -4,6 +4,5 @@
 // written from the same lists.
 //
 // A process is killed here by ending its work where it stands: nothing after that place happens, and the claim stays
-// held. For the database and for Stripe that is what SIGKILL leaves. Tests in proof/night/api send SIGKILL to the real
-// program.
+// held. For the database and for Stripe that is what SIGKILL leaves. The night sends SIGKILL to the real program, too.
 package crashmatrix
