@@ -182,10 +182,24 @@ func report(o options, results []mutation.Result, lists mutation.Lists) error {
 		return fmt.Errorf("%w: %d survive. Each needs a test, or a sentence in %s", errNotRed, len(j.New), mutation.EquivalentFile)
 	case len(j.Misplaced) > 0:
 		return fmt.Errorf("%w: %d of those that are killed are listed in %s", errNotRed, len(j.Misplaced), mutation.EquivalentFile)
-	case len(j.Left) > 0 && !o.changed:
-		return fmt.Errorf("%w: %d are left. Run it again with %s, which has what this run found", errNotRed, len(j.Left), mutation.ResultsFile)
 	}
-	return nil
+	return o.mayLeave(len(j.Left))
+}
+
+// mayLeave is an error if mutants are left and nobody else tries them: for a change the night does.
+func (o options) mayLeave(n int) error {
+	if n == 0 || o.changed {
+		return nil
+	}
+	return fmt.Errorf("%w: %d are left. Run it again: it begins with what this run has written to %s", errNotRed, n, mutation.ResultsFile)
+}
+
+// next is who tries what is left.
+func (o options) next() string {
+	if o.changed {
+		return "NIGHT"
+	}
+	return "NEXT NIGHT"
 }
 
 func leftToTheNight(o options, left []mutation.Result, of int) {
@@ -195,12 +209,8 @@ func leftToTheNight(o options, left []mutation.Result, of int) {
 			some++
 		}
 	}
-	until := "NIGHT"
-	if !o.changed {
-		until = "NEXT NIGHT"
-	}
 	fmt.Printf("==> LEFT TO THE %s: %d of %d mutants. The %s are over. %d of the %d were not tried, and no test tried so far kills "+
-		"the other %d:\n", until, len(left), of, o.within, len(left)-some, len(left), some)
+		"the other %d:\n", o.next(), len(left), of, o.within, len(left)-some, len(left), some)
 	slices.SortStableFunc(left, func(a, b mutation.Result) int { return b.Tried - a.Tried })
 	for _, r := range left[:min(len(left), shownMax)] {
 		fmt.Printf("  %3d tests  %s\n", r.Tried, r.ID)

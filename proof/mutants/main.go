@@ -15,8 +15,9 @@
 // What killed which mutant is written to out/mutants/results.txt. The next run tries the same tests first; -results names
 // another file to read, as of last night. No run needs one. With -write a run of all mutants writes its figures into
 // docs/guarantees.md. It exits 1 if a mutant survives every test that reaches it and is in neither list beside package
-// mutation. -within 5m leaves to the next night what takes longer: with -changed that is no failure. The source is not touched; PostgreSQL is the one of TEST_DATABASE_URL, or one of its own for the time of the
-// run.
+// mutation. -within 5m leaves to the next night what takes longer; with -changed that is no failure.
+//
+// The source is not touched; PostgreSQL is the one of TEST_DATABASE_URL, or one of its own for the time of the run.
 package main
 
 import (
@@ -104,7 +105,7 @@ func (o options) check(args []string) error {
 		return errors.New("-tests is for mutants that are generated: choose them with -match, -catalogue or -changed")
 	case o.since != "" && !o.changed:
 		return errors.New("-since is for -changed")
-	case o.write && (generated || o.changed || o.only != "" || o.tests != ""):
+	case o.write && (generated || o.changed || o.only != "" || o.tests != "" || o.within != 0):
 		return errors.New("-write is for a run of all of them")
 	}
 	_, err := regexp.Compile(o.tests)

@@ -37,9 +37,10 @@ func tryNamed(ctx context.Context, p place, o options) error {
 		return err
 	}
 	var results []mutants.Result
-	for left := chosen; len(left) > 0 && ctx.Err() == nil; {
+	left := chosen
+	for len(left) > 0 && ctx.Err() == nil {
 		if o.within > 0 && time.Since(o.began) > o.within {
-			fmt.Printf("==> LEFT TO THE NIGHT after %s: %d named mutants, from %s\n", o.within, len(left), left[0].ID)
+			fmt.Printf("==> LEFT TO THE %s after %s: %d named mutants, from %s\n", o.next(), o.within, len(left), left[0].ID)
 			break
 		}
 		some := min(max(1, o.atOnce), len(left))
@@ -61,6 +62,9 @@ func tryNamed(ctx context.Context, p place, o options) error {
 		time.Since(began).Round(time.Second))
 	if red < len(results) {
 		return errNotRed
+	}
+	if err := o.mayLeave(len(left)); err != nil {
+		return err
 	}
 	if !o.write {
 		return nil

@@ -21,7 +21,7 @@ func TestLoopback(t *testing.T) {
 		require.NoError(t, err)
 	}
 	seen := map[netip.AddrPort]bool{}
-	for range 200 {
+	for range 600 { // so many that two of random ports would be the same
 		at, err := port.Loopback(t.Context())
 		require.NoError(t, err)
 		require.False(t, seen[at], "%s is given twice", at)

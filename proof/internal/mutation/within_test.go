@@ -185,6 +185,15 @@ func TestRunner(t *testing.T) {
 	require.NoError(t, err)
 	_, verdicts = outcome(results)
 	require.Equal(t, []Verdict{Unknown}, verdicts, "TestLooksAway took longer, so TestEach, which kills it, is not tried")
+	looksAway := Test{"internal/compare", "TestLooksAway"}
+	for hangs, want := range map[time.Duration]Verdict{0: Survived, time.Millisecond: Killed} {
+		hinted := runner()
+		hinted.Hints = map[string]Kill{b.Mutants[6].ID: {looksAway, hangs}}
+		results, err = hinted.Run(t.Context(), b.Mutants[6:7])
+		require.NoError(t, err)
+		require.Equal(t, want, results[0].Verdict, "it does not end within %s, as before", hangs)
+		require.Equal(t, hangs, results[0].By.Hangs)
+	}
 	results, err = late.Run(t.Context(), b.Mutants)
 	require.NoError(t, err)
 	_, verdicts = outcome(results)
