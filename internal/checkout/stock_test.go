@@ -1,7 +1,9 @@
 package checkout_test
 
 import (
+	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/sealed"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/shop"
 	"example.com/payonce/testkit/world"
@@ -237,6 +241,28 @@ func TestReservationsOfOneCheckoutStopNoOther(t *testing.T) {
 	_, err = s.Checkouts.Measure(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, s.Metric("payonce_reservations_stuck"))
+}
+
+// TestReservationWhoseRequestCannotBeOpened is kept: without the request it is unknown how the checkout fails.
+func TestReservationWhoseRequestCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	var dies atomic.Pointer[func()]
+	die := func() { panic(http.ErrAbortHandler) }
+	dies.Store(&die)
+	log := &logs.Buffer{}
+	s := shop.New(t, world.LocalOptions{Boundary: at("stock_reserved", &dies), Log: log.Logger(slog.LevelError)})
+	s.Checkout("k", shop.TwoTeas("pm_card_visa"))
+	s.World.ExpireLeases()
+	s.World.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 hour'`)
+	box, err := sealed.New(base64.StdEncoding.EncodeToString([]byte("a key which this process has not")))
+	require.NoError(t, err)
+	s.World.Unguarded(`UPDATE idempotency_keys SET request = $1 WHERE key = 'k'`,
+		box.Seal(sealed.Place{}, []byte("{}")))
+	n, err := s.Checkouts.ExpireReservations(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Contains(t, log.Take(), "open idempotency_keys.request")
+	s.RequireStock("tea", 8, 2)
 }
 
 // TestReservationsThatRunOutMeanwhile: who looks for reservations that ran out has

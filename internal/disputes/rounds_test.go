@@ -101,6 +101,14 @@ func TestRoundThatCannotRecordWhatItHasRead(t *testing.T) {
 	}
 }
 
+// TestRoundWhoseWindowAnotherProcessClaims reads the next one.
+func TestRoundWhoseWindowAnotherProcessClaims(t *testing.T) {
+	t.Parallel()
+	world.RequireRoundGoesOn(t, "disputes recent", "disputes month", func(api *world.Local) (int, error) {
+		return api.Disputes.RunOnce(t.Context())
+	})
+}
+
 // TestRoundThatIsCanceledCountsNoFailure: Stripe has not refused anything.
 func TestRoundThatIsCanceledCountsNoFailure(t *testing.T) {
 	t.Parallel()

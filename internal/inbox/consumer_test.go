@@ -239,6 +239,21 @@ func TestConsumer(t *testing.T) {
 	})
 }
 
+// TestAppliedEventWhoseCommitWasInDoubt is counted as a duplicate: the connection broke after the commit, so the consumer
+// sees an error, and there is no failed event to store.
+func TestAppliedEventWhoseCommitWasInDoubt(t *testing.T) {
+	t.Parallel()
+	b := setupFailing(t)
+	metrics := prometheus.NewRegistry()
+	consumer := inbox.NewConsumer(b.pool, books, inbox.Handler{Apply: b.apply}, inbox.NewMetrics(metrics))
+	cut := b.proxy.AfterCommit("-- name: InboxClaim ")
+	require.NoError(t, consumer.Handle(t.Context(), message("ord_1", 1)))
+	require.True(t, cut.HasFired())
+	require.Equal(t, []string{"ord_1-1"}, b.applied())
+	require.Equal(t, 1.0, counted(t, metrics, "duplicate"))
+	require.Zero(t, counted(t, metrics, "failed"))
+}
+
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

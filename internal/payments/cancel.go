@@ -270,11 +270,12 @@ func (s cancels) orderPaidFirst(
 			if adopted, err = s.Repairs().adoptFinally(ctx, q, found, intent); err == nil && adopted == "" {
 				return idempotency.Answer{}, errPaysNothing
 			}
-		case err == nil && live.Status == db.PaymentStatusAuthorized: // Others have captured it.
+		case err != nil: // It is returned below.
+		case live.Status == db.PaymentStatusAuthorized: // Others have captured it.
 			_, err = endAuthorization(ctx, q, live, order, intent)
-		case err == nil && !pays(live, intent):
+		case !pays(live, intent):
 			return idempotency.Answer{}, errPaysNothing
-		case err == nil:
+		default:
 			err = idempotency.Expedite(ctx, q, c.TenantID, live.IdempotencyKey)
 		}
 		if err != nil {

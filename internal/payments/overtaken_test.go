@@ -81,6 +81,34 @@ func TestOrderCancelFindsItsOrderChanged(t *testing.T) {
 	}
 }
 
+// TestPaymentFindsItsOrderPaid: the order was free when it was read. Only a payment after the first reads it.
+func TestPaymentFindsItsOrderPaid(t *testing.T) {
+	t.Parallel()
+	p, proxy := playProxied(t)
+	order := p.api.Order()
+	p.responds(done(create, stripe.IntentRequiresConfirmation), other(confirm, stripe.Refused, declined))
+	require.Equal(t, "payment-declined", said(p.api.Pay("declined", order, visa)))
+	a := overtakenAfter(t, proxy, "OrderToPay", func() world.Answer { return p.api.Pay("late", order, visa) }, func() {
+		p.responds(done(confirm, stripe.IntentSucceeded))
+		require.Equal(t, "201 succeeded", said(p.api.Pay("pays", order, visa)))
+	})
+	require.Equal(t, "order-already-paid", said(a), a)
+	p.requirePlayed()
+}
+
+// TestPaymentCancelFindsItsPaymentCaptured: the payment was authorized when it was read.
+func TestPaymentCancelFindsItsPaymentCaptured(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	payment := api.Authorize("pays", api.Order(), visa).ID()
+	a := overtakenAfter(t, proxy, "PaymentGet", func() world.Answer { return api.CancelPayment("cancel", payment) }, func() {
+		require.Equal(t, http.StatusOK, api.Capture("capture", payment, 0).Status)
+	})
+	require.Equal(t, "payment-not-cancelable", said(a), a)
+	require.Equal(t, "succeeded", w.Text(`SELECT status FROM payments`))
+	require.Equal(t, a.Identity(), api.CancelPayment("cancel", payment).Identity(), "the refusal is the answer of its key")
+}
+
 // TestCancelOfAnOrderThatAnotherCancels: two cancels of an order are under way, each under its own key.
 func TestCancelOfAnOrderThatAnotherCancels(t *testing.T) {
 	t.Parallel()

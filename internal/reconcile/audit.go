@@ -59,7 +59,7 @@ func Compare(
 		intent:     func(_ context.Context, _ stripe.Intent, d compare.Difference) error { return visit(d) },
 		refund:     func(_ context.Context, _ stripe.Refund, d compare.Difference) error { return visit(d) },
 		onUnreadable: func(ctx context.Context, object string, row localRef, why error) error {
-			if errors.Is(why, stripe.ErrAway) && ctx.Err() == nil {
+			if errors.Is(why, stripe.ErrAway) {
 				unanswered[row.objectID] = fmt.Errorf("read %s: %w", row.objectID, why)
 				if inARow++; inARow < auditAwayMax {
 					return nil

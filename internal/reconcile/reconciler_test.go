@@ -67,6 +67,13 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, 1, b.Sim.ChargeCount(order))
 	})
 
+	t.Run("ReadsTheNextWindowIfAnotherProcessClaimsOne", func(t *testing.T) {
+		t.Parallel()
+		world.RequireRoundGoesOn(t, "recent", "days", func(api *world.Local) (int, error) {
+			return api.NewReconciler(nil).RunOnce(t.Context())
+		})
+	})
+
 	t.Run("AdoptsOnceHoweverManyRun", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)

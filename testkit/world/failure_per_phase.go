@@ -13,7 +13,9 @@ func RequireNoPhaseSwallows(t *testing.T, scenes ...Scene) {
 	for _, s := range scenes {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			newStage(t, s).run(t, lastOfPhase, false)
+			g := newStage(t, s)
+			statements, _ := g.rehearse(t, lastOfPhase)
+			g.run(t, statements, nil)
 		})
 	}
 }

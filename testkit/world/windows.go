@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -39,4 +40,27 @@ func (a *Attempt) RequirePaid() {
 	require.Equal(a, "paid", a.Text(`SELECT status FROM orders WHERE id = $1`, a.Order))
 	require.Equal(a, 1, a.Sim.ChargeCount(a.Order))
 	require.Equal(a, 1, a.Count(`SELECT count(*) FROM payments WHERE order_id = $1 AND status = 'succeeded'`, a.Order))
+}
+
+// RequireRoundGoesOn fails the test unless a round reads the second window when another process claims the first window after
+// the round has looked for windows that are due.
+func RequireRoundGoesOn(t *testing.T, first, second string, round func(api *Local) (int, error)) {
+	t.Helper()
+	w, api, proxy := Proxied(t, LocalOptions{})
+	release := make(chan struct{})
+	looked := proxy.Hold("name: ReconcileDue ", release)
+	type result struct {
+		n   int
+		err error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		n, err := round(api)
+		ended <- result{n, err}
+	}()
+	looked.Await(t)
+	w.Exec(`INSERT INTO reconciliation_windows (name, leased_until) VALUES ($1, 'infinity')`, first)
+	close(release)
+	require.Equal(t, result{n: 1}, <-ended)
+	require.Equal(t, second, w.Text(`SELECT name FROM reconciliation_windows WHERE name <> $1`, first))
 }

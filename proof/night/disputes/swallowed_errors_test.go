@@ -78,6 +78,11 @@ func TestRequestsAboutDisputesSwallowNoError(t *testing.T) {
 		{Name: "List", Prepare: (*world.Attempt).RecordedDispute, Run: get(func(a *world.Attempt) string {
 			return "/v1/disputes?starting_after=" + id(a)
 		}), Check: nothing},
+		{Name: "ListOfAStatusThatIsUnknown", Prepare: (*world.Attempt).RecordedDispute, Run: func(a *world.Attempt) {
+			if list := a.API.Get("/v1/disputes?status=unheard_of"); list.Status != http.StatusBadRequest {
+				a.Answered(list)
+			}
+		}, Check: nothing},
 		{Name: "Measure", Prepare: nothing, Run: func(a *world.Attempt) {
 			_, err := a.API.Disputes.Measure(context.Background())
 			a.Failed(err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/testkit/world"
@@ -27,6 +28,12 @@ func TestNoErrorIsSwallowed_Adoption(t *testing.T) {
 	}
 	world.RequireNoErrorSwallowed(t, []world.Scene{
 		{Name: "Adoption", Elsewhere: true, Prepare: orphan, Run: adopts, Check: chargedOnce},
+		{Name: "AdoptionOfAnAuthorization", Elsewhere: true, Prepare: func(a *world.Attempt) {
+			unpaidOrder(a)
+			a.Intent = a.OrphanIntent(a.Order, func(p *stripego.PaymentIntentParams) {
+				p.CaptureMethod = stripego.String("manual")
+			}).ID
+		}, Run: adopts, Check: ended("authorized", "authorized", 0)},
 		{Name: "AdoptionWithRefunds", Elsewhere: true, Prepare: func(a *world.Attempt) {
 			orphan(a)
 			atStripe(a, 400)

@@ -93,6 +93,14 @@ func TestRoundOfWhatIsRecordedSwallowsNoError(t *testing.T) {
 		}, Run: world.ReadsWindow("recent"), Check: func(a *world.Attempt) {
 			require.Zero(a, a.Count(`SELECT count(*) FROM discrepancies WHERE resolved_at IS NULL`))
 		}},
+		{Name: "EndedAuthorization", Prepare: func(a *world.Attempt) {
+			a.Order = a.API.Order()
+			authorized := a.API.Authorize(a.Key, a.Order, "pm_card_visa")
+			require.Equal(a, http.StatusCreated, authorized.Status, authorized)
+			require.NoError(a, a.Sim.CancelInDashboard(authorized.Get("stripe", "payment_intent").(string), ""))
+		}, Run: world.ReadsWindow("recent"), Check: func(a *world.Attempt) {
+			require.Equal(a, "canceled", a.Text(`SELECT status FROM payments WHERE order_id = $1`, a.Order))
+		}},
 		{Name: "EditedMetadata", Prepare: func(a *world.Attempt) {
 			a.Order = a.API.Order()
 			other := map[string]string{"order_id": a.Order}
