@@ -108,7 +108,8 @@ var alwaysIgnored = []string{"APIKeyAuthenticate", "APIKeyNoteUse"}
 // Stripe, with exactly that one failing. The error must be reported: its text is in an answer, in an error that was
 // returned, or in the log. And the operation must end as it does without it, with nothing done twice.
 //
-// Scenes have statements in common. One that comes after the same few in several scenes fails in the first of them.
+// Scenes have statements in common. One that comes after the same few in several scenes fails in the first of them; one at
+// the beginning of a scene, after fewer, fails in each.
 func RequireNoErrorSwallowed(t *testing.T, scenes []Scene) {
 	t.Helper()
 	failed := &placesFailed{seen: map[string]bool{}}
@@ -134,12 +135,13 @@ type placesFailed struct {
 	seen map[string]bool
 }
 
-func (p *placesFailed) choose(statements []string, n int) bool { return p.first(statements[:n+1]) }
-
-// first reports whether the last statement of a list has not failed after the same ones.
-func (p *placesFailed) first(statements []string) bool {
-	const before = 3
-	place := strings.Join(statements[max(0, len(statements)-before-1):], " ")
+// choose chooses a statement that has not failed after the same ones.
+func (p *placesFailed) choose(statements []string, n int) bool {
+	const before = 5
+	if n < before {
+		return true
+	}
+	place := strings.Join(statements[n-before:n+1], " ")
 	defer func() { p.seen[place] = true }()
 	return !p.seen[place]
 }

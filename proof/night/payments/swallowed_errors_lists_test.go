@@ -13,8 +13,7 @@ func TestNoErrorIsSwallowed_Lists(t *testing.T) {
 		return func(a *world.Attempt) { a.Answered(a.API.Get(path)) }
 	}
 	none := func(*world.Attempt) {}
-	// The lists begin with the same statements, and each list has code of its own for their errors.
-	for _, scene := range []world.Scene{
+	world.RequireNoErrorSwallowed(t, []world.Scene{
 		{Name: "MarkLasting", Prepare: unpaidOrder, Run: func(a *world.Attempt) {
 			_, err := a.API.Payments.MarkLasting(context.Background())
 			a.Failed(err)
@@ -22,7 +21,5 @@ func TestNoErrorIsSwallowed_Lists(t *testing.T) {
 		{Name: "Orders", Prepare: paidOrder, Run: gets("/v1/orders?status=open&limit=1"), Check: none},
 		{Name: "Payments", Prepare: paidOrder, Run: gets("/v1/payments?status=processing&limit=1"), Check: none},
 		{Name: "Refunds", Prepare: paidOrder, Run: gets("/v1/refunds?status=pending&limit=1"), Check: none},
-	} {
-		world.RequireNoErrorSwallowed(t, []world.Scene{scene})
-	}
+	})
 }

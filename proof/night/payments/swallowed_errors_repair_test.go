@@ -38,6 +38,9 @@ func TestNoErrorIsSwallowed_Adoption(t *testing.T) {
 			orphan(a)
 			atStripe(a, 400)
 		}, Run: adopts, Check: all(ended("partially_refunded", "succeeded", 1), refundsOf("provider succeeded 400"))},
+	})
+	// Alone: what others give back of a canceled order has the statements of AdoptionWithRefunds.
+	world.RequireNoErrorSwallowed(t, []world.Scene{
 		{Name: "AdoptionForACanceledOrder", Elsewhere: true, Prepare: func(a *world.Attempt) {
 			orphan(a)
 			require.Equal(a, http.StatusOK, a.API.Post("/v1/orders/"+a.Order+"/cancel", a.Key, `{}`).Status)
