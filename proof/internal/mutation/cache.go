@@ -87,7 +87,7 @@ func (c *cache) file(pkg string) (string, error) {
 		return err
 	}
 	var files []string
-	for _, folder := range []string{"internal", "db", "testkit", "stripesim", "proof/internal/mutation"} {
+	for _, folder := range []string{"internal", "db", "testkit", "stripesim", "proof/internal/mutation", pkg} {
 		err := filepath.WalkDir(filepath.Join(c.root, folder), func(path string, d fs.DirEntry, err error) error {
 			mine := filepath.Dir(path) == filepath.Join(c.root, filepath.FromSlash(pkg))
 			if err == nil && !d.IsDir() && (strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".sql")) &&
@@ -101,6 +101,7 @@ func (c *cache) file(pkg string) (string, error) {
 		}
 	}
 	slices.Sort(files)
+	files = slices.Compact(files)
 	for _, f := range files {
 		if err := add(f); err != nil {
 			return "", err
