@@ -173,11 +173,14 @@ func TestTable(t *testing.T) {
 func TestMeasured(t *testing.T) {
 	t.Parallel()
 	output := "\x16=== RUN   TestA\n\x16=== RUN   TestA/sub\n    \x16--- PASS: TestA/sub (0.10s)\n\x16--- PASS: TestA (0.25s)\n" +
-		"no line end\x16=== RUN   TestB\n\x16--- PASS: TestB (1.00s)\n"
+		"no line end\x16=== RUN   TestB\n\x16--- PASS: TestB (1.00s)\n" +
+		// Of a test whose subtests run in parallel, package testing counts only what the test did before them.
+		"\x16--- PASS: TestC (0.00s)\n\x16    --- PASS: TestC/a (0.01s)\n\x16        --- PASS: TestC/a/b (20.00s)\n" +
+		"\x16        --- PASS: TestC/a/c (5.00s)\n\x16    --- PASS: TestC/d (30.00s)\n"
 	all, err := measuredOf("internal/a", []string{"TestA", "TestB", "TestC"}, output, "- 9\nTestA 7\nTestB 3\nTestA 2\nTestA 7\n")
 	require.NoError(t, err)
 	require.Equal(t, []Measured{{Test{"internal/a", "TestA"}, 250 * time.Millisecond, []int{2, 7, 9}},
-		{Test{"internal/a", "TestB"}, time.Second, []int{3, 9}}, {Test{"internal/a", "TestC"}, 0, []int{9}}}, all)
+		{Test{"internal/a", "TestB"}, time.Second, []int{3, 9}}, {Test{"internal/a", "TestC"}, 55 * time.Second, []int{9}}}, all)
 	_, err = measuredOf("internal/a", nil, "", "TestA x\n")
 	require.Error(t, err)
 }

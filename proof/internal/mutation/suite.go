@@ -287,17 +287,17 @@ func (s *suite) measure(ctx context.Context, pkg string, names []string) ([]Meas
 	return measuredOf(pkg, names, string(said), string(text))
 }
 
-var passed = regexp.MustCompile(`(?m)\x16--- PASS: (Test\w*) \(([0-9.]+)s\)`)
+var passed = regexp.MustCompile(`(?m)\x16 *--- PASS: (Test\S*) \(([0-9.]+)s\)`)
 
 // measuredOf reads what a process of tests has written: what package testing says, and which test reached what.
 func measuredOf(pkg string, names []string, output, reached string) ([]Measured, error) {
-	took := map[string]time.Duration{}
+	var top subtest
 	for _, m := range passed.FindAllStringSubmatch(output, -1) {
 		seconds, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			return nil, err
 		}
-		took[m[1]] = time.Duration(seconds * float64(time.Second))
+		top.of(m[1]).own = time.Duration(seconds * float64(time.Second))
 	}
 	of := map[string][]int{}
 	for line := range strings.Lines(reached) {
@@ -313,9 +313,38 @@ func measuredOf(pkg string, names []string, output, reached string) ([]Measured,
 		// What was reached before any test is reached by each.
 		numbers := slices.Concat(of[name], of["-"])
 		slices.Sort(numbers)
-		all[i] = Measured{Test: Test{pkg, name}, Took: took[name], Reached: slices.Compact(numbers)}
+		all[i] = Measured{Test: Test{pkg, name}, Took: top.of(name).took(), Reached: slices.Compact(numbers)}
 	}
 	return all, nil
+}
+
+// subtest is a test, or one of its subtests.
+type subtest struct {
+	own      time.Duration // as package testing says it: without the subtests that run in parallel
+	subtests map[string]*subtest
+}
+
+// of is the test of a name, TestX/Subtest.
+func (s *subtest) of(name string) *subtest {
+	for part := range strings.SplitSeq(name, "/") {
+		if s.subtests == nil {
+			s.subtests = map[string]*subtest{}
+		}
+		if s.subtests[part] == nil {
+			s.subtests[part] = &subtest{}
+		}
+		s = s.subtests[part]
+	}
+	return s
+}
+
+// took is how long the test takes while one subtest runs at a time.
+func (s *subtest) took() time.Duration {
+	var all time.Duration
+	for _, sub := range s.subtests {
+		all += sub.took()
+	}
+	return max(s.own, all)
 }
 
 const shownMax = 60 // lines of a test that is red
