@@ -101,7 +101,7 @@ func TestRoundThatCannotRecordWhatItHasRead(t *testing.T) {
 	}
 }
 
-// TestRoundWhoseWindowAnotherProcessClaims reads the next one.
+// TestRoundWhoseWindowAnotherProcessClaims reads the next window, without an error.
 func TestRoundWhoseWindowAnotherProcessClaims(t *testing.T) {
 	t.Parallel()
 	world.RequireRoundGoesOn(t, "disputes recent", "disputes month", func(api *world.Local) (int, error) {

@@ -108,8 +108,8 @@ var alwaysIgnored = []string{"APIKeyAuthenticate", "APIKeyNoteUse"}
 // Stripe, with exactly that one failing. The error must be reported: its text is in an answer, in an error that was
 // returned, or in the log. And the operation must end as it does without it, with nothing done twice.
 //
-// Scenes have statements in common. One that comes after the same few in several scenes fails in the first of them; one at
-// the beginning of a scene, after fewer, fails in each.
+// Scenes have statements in common. A statement that comes after the same five in several scenes fails in the first of the
+// scenes. A statement at the beginning of a scene, after fewer than five, fails in each.
 func RequireNoErrorSwallowed(t *testing.T, scenes []Scene) {
 	t.Helper()
 	failed := &placesFailed{seen: map[string]bool{}}

@@ -39,7 +39,8 @@ func TestNoErrorIsSwallowed_Adoption(t *testing.T) {
 			atStripe(a, 400)
 		}, Run: adopts, Check: all(ended("partially_refunded", "succeeded", 1), refundsOf("provider succeeded 400"))},
 	})
-	// Alone: what others give back of a canceled order has the statements of AdoptionWithRefunds.
+	// A list of its own: in AdoptionWithRefunds PaymentLock comes after the same statements, from another line of the code, and
+	// would fail there alone.
 	world.RequireNoErrorSwallowed(t, []world.Scene{
 		{Name: "AdoptionForACanceledOrder", Elsewhere: true, Prepare: func(a *world.Attempt) {
 			orphan(a)
