@@ -74,12 +74,12 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	keys := idempotency.NewStore(pool,
 		idempotency.Options{Lease: time.Minute, Metrics: idempotency.NewMetrics(metrics), Log: log})
 	gateway := stripe.New(stripe.Options{
-		SecretKey: "sk_test_shop", BaseURL: simulated.URL, Timeout: 5 * time.Second,
+		SecretKey: "sk_test_shop", BaseURL: simulated.URL, Timeout: 30 * time.Second,
 		Metrics: stripe.NewMetrics(metrics),
 		Limits:  stripe.NewLimits(0, metrics), Log: log,
 	})
 	service := payments.New(pool, keys, gateway, httpapi.Answers{},
-		payments.Options{StripeTimeout: 5 * time.Second, ActionTimeout: time.Hour, Log: log})
+		payments.Options{StripeTimeout: 30 * time.Second, ActionTimeout: time.Hour, Log: log})
 	// part: checkouts {
 	checkouts := checkout.New(pool, keys, gateway, service, httpapi.Answers{}, checkout.Options{Log: log})
 	// part: checkouts }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,7 +27,9 @@ func TestHedging(t *testing.T) {
 	order := stripe.NewIntent{TenantID: "ten_a", OrderID: "ord_a", AmountMinor: 1000, Currency: "usd"}
 
 	// hanging is a gateway whose next request to Stripe is not answered before the request times out.
-	hanging := func(t *testing.T, perSecond float64) (g *stripe.Client, seen *counter, intent string, hang func()) {
+	hanging := func(t *testing.T, perSecond float64, timeout time.Duration) (
+		g *stripe.Client, seen *counter, intent string, hang func(),
+	) {
 		t.Helper()
 		t.Parallel()
 		sim, err := stripesim.New(stripesim.Options{})
@@ -44,7 +47,7 @@ func TestHedging(t *testing.T) {
 		server := httptest.NewServer(seen)
 		t.Cleanup(server.Close)
 		g = stripe.New(stripe.Options{
-			SecretKey: stripesim.DefaultKey, BaseURL: server.URL, Timeout: 2 * time.Second,
+			SecretKey: stripesim.DefaultKey, BaseURL: server.URL, Timeout: timeout,
 			HedgeAfter: 300 * time.Millisecond,
 			Limits:     stripe.NewLimits(perSecond, nil), Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
 		})
@@ -55,7 +58,7 @@ func TestHedging(t *testing.T) {
 	}
 
 	t.Run("AReadIsSentAgain", func(t *testing.T) {
-		g, _, intent, hang := hanging(t, 0)
+		g, _, intent, hang := hanging(t, 0, time.Minute)
 		hang()
 		read, err := g.GetIntent(t.Context(), stripe.NoTenant, intent)
 		require.NoError(t, err)
@@ -63,22 +66,24 @@ func TestHedging(t *testing.T) {
 	})
 
 	t.Run("ACreationInDoubtIsSentAgain", func(t *testing.T) {
-		g, seen, _, hang := hanging(t, 0)
+		g, seen, _, hang := hanging(t, 0, time.Minute)
 		hang()
 		out := g.CreateIntent(t.Context(), stripe.Call{Key: "k", InDoubt: true}, order)
 		require.Equal(t, stripe.Done, out.Effect)
-		require.Equal(t, []string{"k", "k"}, seen.take(), "the same key, so Stripe makes one intent")
+		sent := seen.take()
+		require.GreaterOrEqual(t, len(sent), 2)
+		require.Equal(t, []string{"k"}, slices.Compact(sent), "the same key, so Stripe makes one intent")
 	})
 
 	t.Run("AFirstCreationIsNot", func(t *testing.T) {
-		g, seen, _, hang := hanging(t, 0)
+		g, seen, _, hang := hanging(t, 0, 5*time.Second)
 		hang()
 		require.Equal(t, stripe.Unknown, g.CreateIntent(t.Context(), stripe.Call{Key: "k"}, order).Effect)
 		require.Equal(t, []string{"k"}, seen.take())
 	})
 
 	t.Run("AConfirmIsNot", func(t *testing.T) {
-		g, seen, intent, hang := hanging(t, 0)
+		g, seen, intent, hang := hanging(t, 0, 5*time.Second)
 		hang()
 		out := g.ConfirmIntent(t.Context(), stripe.Call{Key: "k", InDoubt: true}, intent, "pm_card_visa")
 		require.Equal(t, stripe.Unknown, out.Effect)
@@ -86,7 +91,7 @@ func TestHedging(t *testing.T) {
 	})
 
 	t.Run("WhereCallsQueueNothingIs", func(t *testing.T) {
-		g, seen, intent, hang := hanging(t, .2)
+		g, seen, intent, hang := hanging(t, .12, 5*time.Second)
 		hang()
 		_, err := g.GetIntent(t.Context(), stripe.NoTenant, intent)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
