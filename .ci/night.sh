@@ -40,21 +40,33 @@ base() {
   git rev-parse --verify --quiet "$at^{commit}" || fail "there is no commit $at to compare with: fetch more of the history, or set CI_BASE"
 }
 
+# folder_of_package is the folder of the package that a file of a folder belongs to: the first above it with a file of Go.
+folder_of_package() {
+  local folder
+  while read -r folder; do
+    until [[ $folder == . ]] || compgen -G "$folder/*.go" >/dev/null; do folder=$(dirname "$folder"); done
+    printf '%s\n' "$folder"
+  done
+}
+
 # touched prints the packages of module proof that a change touches: those with a changed file, and those enumerations whose
-# dependencies have one. Migrations and queries are package db's, and go.mod is everything's.
+# dependencies have one. Who starts a program depends on what the program does. Migrations and queries are package db's, and
+# go.mod is everything's.
 touched() {
   local changed since night
   since=$(base) && night=$(go list -C proof ./night/...) || return
+  go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' ./cmd/... >"$work/programs" || return
   changed=$({ git diff --name-only "$since"; git ls-files --others --exclude-standard; } | grep -v '\.md$' |
-    xargs -r -n1 dirname | sed 's#/testdata.*##; s#^db/.*#db#' | sort -u || true)
+    xargs -r -n1 dirname | folder_of_package | sort -u || true)
   [[ -n $changed ]] || return 0
   {
     [[ -z $(git diff --name-only "$since" -- go.mod proof/go.mod) ]] || echo "$night" | sed 's|^example.com/payonce/proof/|./|'
     grep '^proof/' <<<"$changed" | sed 's|^proof/|./|' | grep -v '^./openapi/\|^./idemcheck/foreign\|watermill' || true
     local package
     for package in $night; do
-      go list -C proof -test -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "$package" |
-        sed -n 's|^example.com/payonce/\([^ ]*\).*|\1|p; s|^testkit/process$|cmd/api|p' | sort -u >"$work/deps"
+      go list -C proof -test -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "$package" >"$work/imports" || exit 1
+      ! grep -q '^example.com/payonce/testkit/\(process\|demo\)' "$work/imports" || cat "$work/programs" >>"$work/imports"
+      sed -n 's|^example.com/payonce/\([^ ]*\).*|\1|p' "$work/imports" | sort -u >"$work/deps"
       if comm -12 "$work/deps" <(grep -v '^proof/' <<<"$changed") | grep -q .; then
         echo "./${package#example.com/payonce/proof/}"
       fi
@@ -69,7 +81,8 @@ touched() {
 step_enumerations() {
   need_postgres
   need_engine # for ./night/devpg
-  PAYONCE_PG=local go_test -C proof -count=1 -timeout=120m $(go list -C proof ./night/... | grep -v 'night/starter$')
+  [[ -n ${TEST_DATABASE_URL:-} ]] || export PAYONCE_PG=local
+  go_test -C proof -count=1 -timeout=120m $(go list -C proof ./night/... | grep -v 'night/starter$')
 }
 
 # The tests of module proof itself; a real Prometheus watches the service break (TestObserve).
@@ -161,14 +174,15 @@ observed() {
   [[ -n ${GRAFANA_URL:-}${JAEGER_URL:-} ]] || { say 'Grafana and Jaeger: no image, so not asked'; return 0; }
   # Without the API's setting, Compose would restart it, and it would export no traces.
   OTEL_SDK_DISABLED=false docker compose run --rm demo >/dev/null || { docker compose logs --tail 50 api; return 1; }
-  go test -C proof -count=1 -v -run '^TestProfileObserve$' ./deploy
+  go_test -C proof -count=1 -v -run '^TestProfileObserve$' ./deploy
 }
 
-# The race detector over the enumerations: one thing after the other, hundreds and more.
+# The race detector over the enumerations in which goroutines or processes meet.
 step_sequential_races() {
   need_compiler
   need_everything
-  GORACE="log_path=$work/race" go_test -C proof -count=1 -timeout=180m -race ./night/crashmatrix ./night/payments ./night/checkout
+  GORACE="log_path=$work/race" go_test -C proof -count=1 -timeout=180m -race \
+    ./night/crashmatrix ./night/payments ./night/checkout ./night/outbox ./night/ledger ./night/api ./night/postgres ./night/disputes ./night/reconcile
 }
 
 # Ten minutes of chaos each with several seeds, drawn unless named.
@@ -195,14 +209,14 @@ step_cluster() {
 # Ten minutes of clients that are killed, with their journals cut, and the charges of each of their orders.
 step_client_chaos() {
   need_postgres
-  CLIENT_CHAOS=${DURATION:-10m} go test -C proof -count=1 -v -timeout=60m ./client
+  CLIENT_CHAOS=${DURATION:-10m} go_test -C proof -count=1 -v -timeout=60m ./client
 }
 
 # Two cells behind HAProxy: each is killed in turn, ten times in all, and the other's latency does not change.
 step_cells() {
   need_postgres
   need_router
-  CELLS_ROUNDS=${ROUNDS:-10} go test -C proof -count=1 -v -timeout=60m -run '^TestOneCellIsKilled$' ./cells
+  CELLS_ROUNDS=${ROUNDS:-10} go_test -C proof -count=1 -v -timeout=60m -run '^TestOneCellIsKilled$' ./cells
 }
 
 # The attacks, with more of everything: hundreds of hostile endpoints, thousands of payments through each outage.
@@ -295,7 +309,7 @@ step_supply() {
 # A million payments are migrated under traffic, and no request is refused or takes a second.
 step_migration() {
   need_postgres
-  MIGRATION_PAYMENTS=1000000 go test -C proof ./night/api -run '^TestMigrationUnderTraffic$' -count=1 -v -timeout=60m
+  MIGRATION_PAYMENTS=1000000 go_test -C proof ./night/api -run '^TestMigrationUnderTraffic$' -count=1 -v -timeout=60m
 }
 
 # The race detector, three times over: what races once in three nights is found in one. And over the harness's goroutines
@@ -335,6 +349,8 @@ step_publish() {
   head -1 "$work/notes.md" | grep -F "## [${tag#v}] - " >/dev/null || fail "the changelog's first entry is not that of $tag"
   [[ $(gh run list --commit "$(git rev-parse HEAD)" --workflow ci --status success --json databaseId --jq length) -gt 0 ]] ||
     fail "the workflow ci has not passed for the commit of $tag"
+  [[ $(gh run list --workflow nightly --branch main --status completed --limit 1 --json conclusion --jq '.[0].conclusion') == success ]] ||
+    fail 'the last night of main was not green: see the workflow nightly'
   # A release's page is not in the repository: links from here go to the tag.
   sed -i "s#](\([a-zA-Z0-9_/-]*\.[a-z]*[\#)]\)#](https://github.com/$GITHUB_REPOSITORY/blob/$tag/\1#g" "$work/notes.md"
   # The draft first: where that fails, nothing is public.

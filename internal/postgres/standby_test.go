@@ -29,6 +29,7 @@ type awaiting struct {
 	t        *testing.T
 	pool     *postgres.Pool
 	operator *pgxpool.Pool // whose own commits wait for nothing
+	url      string
 }
 
 // awaited is the server of all tests of the wait. Its standbys are a setting of the whole server, so one test has the
@@ -61,7 +62,7 @@ func newAwaiting(t *testing.T) *awaiting {
 		_, err = devpg.Migrate(t.Context(), s.URL)
 		require.NoError(t, err)
 	}
-	server, a := awaited.own, &awaiting{t: t}
+	server, a := awaited.own, &awaiting{t: t, url: awaited.own.URL}
 	var err error
 	local, err := url.Parse(server.URL)
 	require.NoError(t, err)
@@ -85,7 +86,28 @@ func newAwaiting(t *testing.T) *awaiting {
 func (a *awaiting) standbys(names string) {
 	a.t.Helper()
 	dbtest.SetStandbys(a.t, a.pool, names)
-	time.Sleep(100 * time.Millisecond) // until the checkpointer has read it, by whose word commits wait
+	// A commit waits by the word of the checkpointer, which reads the setting when it can.
+	require.Eventually(a.t, func() bool { return a.waits() == (names != "") }, time.Minute, 10*time.Millisecond)
+}
+
+// waits reports whether a commit waits for a standby.
+func (a *awaiting) waits() bool {
+	conn, err := pgx.Connect(a.t.Context(), a.url)
+	require.NoError(a.t, err)
+	defer func() { _ = conn.Close(a.t.Context()) }()
+	var waits bool
+	done := make(chan error, 1)
+	go func() { _, err := conn.Exec(a.t.Context(), "SELECT pg_current_xact_id()"); done <- err }()
+	for {
+		select {
+		case <-done:
+			return waits
+		case <-time.After(10 * time.Millisecond):
+		}
+		require.NoError(a.t, a.operator.QueryRow(a.t.Context(), `SELECT coalesce(bool_or(wait_event = 'SyncRep'
+			AND pg_cancel_backend(pid)), false) OR $2 FROM pg_stat_activity WHERE pid = $1`,
+			conn.PgConn().PID(), waits).Scan(&waits))
+	}
 }
 
 // whileWaiting runs a write, and end on the session whose COMMIT waits for the standby: pg_cancel_backend, say.

@@ -85,7 +85,8 @@ func (c *commands) command(words []string) {
 		makefile := c.read("Makefile")
 		for _, target := range words[1:] {
 			if !strings.Contains(target, "=") {
-				require.Regexp(c.t, `(?m)^`+regexp.QuoteMeta(target)+`:`, makefile, "%s: make %s", c.where, target)
+				has := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).MatchString(makefile)
+				require.True(c.t, has, "%s: make %s, and the Makefile has no such target", c.where, target)
 			}
 		}
 	case "docker":
