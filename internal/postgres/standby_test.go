@@ -97,7 +97,10 @@ func (a *awaiting) waits() bool {
 	defer func() { _ = conn.Close(a.t.Context()) }()
 	var waits bool
 	done := make(chan error, 1)
-	go func() { _, err := conn.Exec(a.t.Context(), "SELECT pg_logical_emit_message(true, 'awaiting', '')"); done <- err }()
+	go func() {
+		_, err := conn.Exec(a.t.Context(), "SELECT pg_logical_emit_message(true, 'awaiting', '')")
+		done <- err
+	}()
 	for {
 		select {
 		case <-done:
