@@ -103,8 +103,8 @@ func (a *awaiting) waits() bool {
 	}()
 	for {
 		select {
-		case <-done:
-			return waits
+		case err := <-done: // A wait that is canceled is a warning.
+			return waits && err == nil
 		case <-time.After(10 * time.Millisecond):
 		}
 		require.NoError(a.t, a.operator.QueryRow(a.t.Context(), `SELECT coalesce(bool_or(wait_event = 'SyncRep'
