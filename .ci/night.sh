@@ -51,21 +51,24 @@ folder_of_package() {
 
 # touched prints the packages of module proof that a change touches: those with a changed file, and those enumerations whose
 # dependencies have one. Who starts a program depends on what the program does. Migrations and queries are package db's, and
-# go.mod is everything's.
+# go.mod is everything's. Of made services the gate has the smallest.
 touched() {
   local changed since night
-  since=$(base) && night=$(go list -C proof ./night/...) || return
-  go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' ./cmd/... >"$work/programs" || return
+  since=$(base) && night=$(go list -C proof ./night/... | grep -v 'night/starter$') || return
+  go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' ./cmd/api >"$work/process" || return
+  go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' ./cmd/demo ./cmd/stripesim >"$work/demo" || return
   changed=$({ git diff --name-only "$since"; git ls-files --others --exclude-standard; } | grep -v '\.md$' |
     xargs -r -n1 dirname | folder_of_package | sort -u || true)
   [[ -n $changed ]] || return 0
   {
     [[ -z $(git diff --name-only "$since" -- go.mod proof/go.mod) ]] || echo "$night" | sed 's|^example.com/payonce/proof/|./|'
     grep '^proof/' <<<"$changed" | sed 's|^proof/|./|' | grep -v '^./openapi/\|^./idemcheck/foreign\|watermill' || true
-    local package
+    local package program
     for package in $night; do
       go list -C proof -test -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "$package" >"$work/imports" || exit 1
-      ! grep -q '^example.com/payonce/testkit/\(process\|demo\)' "$work/imports" || cat "$work/programs" >>"$work/imports"
+      for program in process demo; do # package testkit/process starts the API, testkit/demo the demo
+        ! grep -q "^example.com/payonce/testkit/$program\b" "$work/imports" || cat "$work/$program" >>"$work/imports"
+      done
       sed -n 's|^example.com/payonce/\([^ ]*\).*|\1|p' "$work/imports" | sort -u >"$work/deps"
       if comm -12 "$work/deps" <(grep -v '^proof/' <<<"$changed") | grep -q .; then
         echo "./${package#example.com/payonce/proof/}"
