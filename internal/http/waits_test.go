@@ -92,6 +92,7 @@ func TestReadsWaitForAPaymentInProgress(t *testing.T) {
 	b := setup(t, func(o *httpapi.Options) { o.Within = time.Hour })
 	order := b.order("order")
 	hold := b.sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
+	t.Cleanup(hold.Release) // a test that fails must not wait for it
 	paid := make(chan answer, 1)
 	go func() {
 		a, err := b.try(context.Background(), "POST", "/v1/payments",
