@@ -332,7 +332,7 @@ func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, e
 	var last *Response
 	var lastErr error
 	for n := 0; ; n++ {
-		if c.profile.KeyLifetime > 0 && c.now().Sub(r.BegunAt) > c.profile.KeyLifetime {
+		if c.tooOld(r) {
 			return nil, c.unsettled(ctx, r, mayHaveArrived, last, ErrKeyTooOld)
 		}
 		if ctx.Err() != nil {
@@ -377,6 +377,17 @@ func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, e
 			return nil, c.unsettled(ctx, r, mayHaveArrived, last, outOfTime(ctx, lastErr))
 		}
 	}
+}
+
+// clockMayStep is how far this machine's clock may be set back without making the age of an intent unknown. It is less than
+// what the profiles' KeyLifetime leaves of the server's.
+const clockMayStep = 30 * time.Minute
+
+// tooOld reports whether the server may have forgotten the key. An intent that was begun in the future has no age: the clock
+// was ahead, and nobody knows by how much.
+func (c *Client) tooOld(r Record) bool {
+	age := c.now().Sub(r.BegunAt)
+	return c.profile.KeyLifetime > 0 && (age > c.profile.KeyLifetime || age < -clockMayStep)
 }
 
 // outOfTime is why a call ends: the context's error, also if it only has no time left for another attempt, and the last
@@ -453,8 +464,9 @@ func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Class) str
 	if !success || v == ClassRetry && (whole || strings.HasPrefix(res.Header.Get("Content-Type"), "text/")) {
 		return ""
 	}
-	if c.profile.MarksReplays && r.Seen.Done && res.Header.Get("Idempotent-Replayed") != "true" {
-		return "an earlier response said that it was done, and this one is not marked as a replay of it"
+	unmarked := c.profile.MarksReplays && r.Seen.Done && res.Header.Get("Idempotent-Replayed") != "true"
+	if unmarked && !whole {
+		return "" // A gateway may have dropped the mark, and what else would tell is lost.
 	}
 	now := Seen{Done: r.Seen.Done || res.Status != http.StatusAccepted, Location: res.Header.Get("Location")}
 	if whole {
@@ -470,10 +482,13 @@ func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Class) str
 		}
 	}
 	before := r.Seen
+	if unmarked && !sameObject(before, now) {
+		return "an earlier response said that it was done, and this one is not marked as a replay of it"
+	}
 	for _, field := range []struct {
 		name        string
 		before, now string
-	}{{"id", before.ID, now.ID}, {"Location", before.Location, now.Location}} {
+	}{{"id", before.ID, now.ID}, {"Location", placeOf(before.Location), placeOf(now.Location)}} {
 		if field.before != "" && field.now != "" && field.before != field.now {
 			return fmt.Sprintf("the response's %s is %s, and an earlier response's was %s", field.name, field.now, field.before)
 		}
@@ -483,6 +498,23 @@ func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Class) str
 		_ = c.note(ctx, *r) // If it is lost, later responses are compared with less.
 	}
 	return ""
+}
+
+// sameObject reports whether two responses name the same object, by its id or its Location. A gateway may have dropped the
+// mark of a replay, and a header.
+func sameObject(before, now Seen) bool {
+	place := placeOf(before.Location)
+	return before.ID != "" && before.ID == now.ID || place != "" && place == placeOf(now.Location) ||
+		now.ID != "" && strings.HasSuffix(place, "/"+now.ID)
+}
+
+// placeOf is what a Location names, however it is written: a gateway may have made it absolute.
+func placeOf(location string) string {
+	u, err := url.Parse(location)
+	if err != nil {
+		return location
+	}
+	return u.EscapedPath()
 }
 
 // broken ends an intent: a server that loses a key would charge again with each attempt.

@@ -40,6 +40,8 @@ func TestDo(t *testing.T) {
 		"Unavailable":      {faults: []fault{says(503, problem(503, "unavailable"), "Retry-After", "0"), says(503, problem(503, "unavailable"))}, status: 201, final: true, made: 1, requests: 3},
 		"InternalAfter":    {faults: []fault{doesAndSays(500, problem(500, "internal"))}, status: 201, final: true, made: 1, requests: 2},
 		"ProxyPages":       {faults: []fault{doesAndSays(502, `<html>`), says(200, `<html>`), says(404, `<html>`), says(401, `{}`)}, status: 201, final: true, made: 1, requests: 5},
+		"Maintenance":      {faults: []fault{says(200, `{"message":"maintenance"}`), says(201, `{"id":"req_1","message":"maintenance"}`)}, status: 201, final: true, made: 1, requests: 3},
+		"AbsoluteLocation": {faults: []fault{says(202, paying("obj_0", "processing"), "Location", "https://gateway/v1/payments/obj_0"), doesAndSays(202, paying("obj_0", "processing"), "Location", "/v1/payments/obj_0")}, status: 201, final: true, made: 1, requests: 3},
 		"ProxyPageFirst":   {faults: []fault{says(200, `<html>`), says(200, `<html`, html...)}, status: 201, final: true, made: 1, requests: 3},
 		"ProxyPageCut":     {faults: []fault{cutPage}, status: 201, final: true, made: 1, requests: 2},
 		"InFlight":         {faults: []fault{doesAndSays(409, problem(409, "idempotency-key-in-flight")), says(409, problem(409, "idempotency-key-in-flight"))}, status: 201, final: true, made: 1, requests: 3},
@@ -55,7 +57,7 @@ func TestDo(t *testing.T) {
 		"Mismatch":         {faults: []fault{says(422, problem(422, "idempotency-key-mismatch"))}, err: new(MismatchError), requests: 1},
 		"Expired":          {faults: []fault{says(410, `{"status":410,"code":"idempotency-key-expired","resource":{"id":"pay_1","href":"/v1/payments/pay_1"}}`)}, err: new(ExpiredError), requests: 1},
 		"Redirect":         {faults: []fault{says(307, `{}`, "Location", "http://elsewhere.example/")}, err: new(UnknownError), requests: 1},
-		"OtherOrder":       {faults: []fault{says(201, `{"id":"obj_0","order_id":"ord_9","payment_method":"pm_card_visa"}`)}, err: new(BrokenPromiseError), requests: 1},
+		"OtherOrder":       {faults: []fault{says(201, `{"id":"obj_0","object":"payment","order_id":"ord_9","payment_method":"pm_card_visa"}`)}, err: new(BrokenPromiseError), requests: 1},
 		"OtherID":          {faults: []fault{says(202, paying("pay_1", "processing"))}, err: new(BrokenPromiseError), made: 1, requests: 2},
 		"OtherLocation":    {faults: []fault{says(202, paying("pay_1", "processing"), "Location", "/1"), says(202, paying("pay_1", "processing"), "Location", "/2")}, err: new(BrokenPromiseError), requests: 2},
 		"DoneTwice":        {faults: []fault{cutInBody, says(201, paying("obj_0", "succeeded"))}, err: new(BrokenPromiseError), made: 1, requests: 2},
@@ -207,7 +209,7 @@ func TestHiddenRetryOfTransport(t *testing.T) {
 		switch requests.Add(1) {
 		case 1: // leaves a connection that is idle
 			w.WriteHeader(http.StatusCreated)
-			_, _ = io.WriteString(w, `{"id":"obj_0"}`)
+			_, _ = io.WriteString(w, `{"id":"obj_0","object":"payment"}`)
 		case 2:
 			_, _ = io.ReadAll(r.Body)
 			panic(http.ErrAbortHandler)
@@ -323,7 +325,7 @@ func TestKeys(t *testing.T) {
 // What a response said is compared with one that another process gets.
 func TestContradictionAfterRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
-	s := &server{faults: []fault{says(202, `{"id":"pay_1","status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`), kill(cutBefore)}}
+	s := &server{faults: []fault{says(202, `{"id":"pay_1","object":"payment","status":"processing","order_id":"ord_0","payment_method":"pm_card_visa"}`), kill(cutBefore)}}
 	j := openFile(t, path)
 	dies(t, func() { _, _ = newClient(t, s, j).Do(t.Context(), payment(0)) })
 	_ = j.file.Close()
@@ -336,7 +338,7 @@ func TestContradictionAfterRestart(t *testing.T) {
 
 // That a request was refused, or a server contradicted itself, is on the disk before the caller is told.
 func TestRefusedAndBrokenAreDurable(t *testing.T) {
-	for name, f := range map[string]fault{"Refused": says(400, problem(400, "invalid-request")), "Broken": says(201, `{"order_id":"ord_9"}`)} {
+	for name, f := range map[string]fault{"Refused": says(400, problem(400, "invalid-request")), "Broken": says(201, `{"id":"pay_9","object":"payment","order_id":"ord_9"}`)} {
 		t.Run(name, func(t *testing.T) {
 			j := openFile(t, filepath.Join(t.TempDir(), "j"))
 			if _, err := newClient(t, &server{faults: []fault{f}}, j).Do(t.Context(), payment(0)); err == nil || j.synced != j.size {
@@ -670,6 +672,25 @@ func TestNewRefuses(t *testing.T) {
 	}
 	if open, err := j.Open(t.Context()); err != nil || len(open) != 0 {
 		t.Error(open, err)
+	}
+}
+
+// A clock that was ahead when the intent began says nothing of its age, and a gateway that drops the mark of a replay, or
+// makes a Location absolute, contradicts nothing.
+func TestGatewaysAndClocks(t *testing.T) {
+	c := &Client{now: time.Now, profile: Draft}
+	for ahead, want := range map[time.Duration]bool{48 * time.Hour: true, time.Minute: false, -time.Hour: false, -24 * time.Hour: true} {
+		if got := c.tooOld(Record{BegunAt: time.Now().Add(ahead)}); got != want {
+			t.Errorf("begun %s ahead: too old is %v", ahead, got)
+		}
+	}
+	seen := Seen{Done: true, Location: "/v1/payments/obj_0"}
+	for now, want := range map[Seen]bool{
+		{ID: "obj_0"}: true, {ID: "obj_1"}: false, {Location: "https://gateway/v1/payments/obj_0"}: true, {}: false,
+	} {
+		if got := sameObject(seen, now); got != want {
+			t.Errorf("%+v is the same: %v", now, got)
+		}
 	}
 }
 

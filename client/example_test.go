@@ -115,7 +115,7 @@ func Example() {
 				Order string `json:"order_id"`
 			}
 			_ = json.NewDecoder(r.Body).Decode(&body)
-			stored[key] = fmt.Sprintf(`{"id":"pay_%d","status":"succeeded","order_id":%q}`, payments, body.Order)
+			stored[key] = fmt.Sprintf(`{"id":"pay_%d","object":"payment","status":"succeeded","order_id":%q}`, payments, body.Order)
 			panic(http.ErrAbortHandler) // and its response is lost
 		}
 		w.Header().Set("Idempotent-Replayed", "true")
@@ -153,8 +153,8 @@ func Example() {
 	}
 	fmt.Println("payments:", payments)
 	// Output:
-	// 201 {"id":"pay_1","status":"succeeded","order_id":"ord_17"}
-	// 201 {"id":"pay_1","status":"succeeded","order_id":"ord_17"}
+	// 201 {"id":"pay_1","object":"payment","status":"succeeded","order_id":"ord_17"}
+	// 201 {"id":"pay_1","object":"payment","status":"succeeded","order_id":"ord_17"}
 	// payments: 1
 }
 

@@ -77,17 +77,19 @@ var Payonce = Profile{
 
 func classifyPayonce(r *Response) Class {
 	var body struct {
+		Object    string `json:"object"`
+		ID        string `json:"id"`
 		Status    any    `json:"status"` // of an object a word, of a problem a number
 		Code      string `json:"code"`
 		Retryable bool   `json:"retryable"`
 	}
 	ours := json.Unmarshal(r.Body, &body) == nil
-	problem := ours && body.Code != ""
+	problem, object := ours && body.Code != "", ours && body.Object != "" && (body.ID != "" || body.Status != nil)
 	switch {
 	case r.Status/100 == 3:
 		return ClassUnclear // the API does not redirect: the base is wrong
-	case !ours || r.Status >= 400 && !problem:
-		return ClassRetry // a page of a proxy
+	case r.Status >= 400 && !problem, r.Status < 400 && !object:
+		return ClassRetry // of a proxy, which may say anything with any status
 	case r.Status == http.StatusAccepted && body.Status == "requires_action":
 		return ClassCaller
 	case r.Status == http.StatusAccepted:
@@ -204,7 +206,10 @@ var Stripe = Profile{
 
 func classifyStripe(r *Response) Class {
 	var body struct {
-		Error *struct {
+		Object string `json:"object"`
+		ID     string `json:"id"`
+		Status string `json:"status"`
+		Error  *struct {
 			Type string `json:"type"`
 		} `json:"error"`
 	}
@@ -212,9 +217,9 @@ func classifyStripe(r *Response) Class {
 	replayed := r.Header.Get("Idempotent-Replayed") == "true"
 	advice := r.Header.Get("Stripe-Should-Retry")
 	switch {
-	case r.Status/100 == 2 && isJSON:
+	case r.Status/100 == 2 && isJSON && body.Object != "" && body.ID+body.Status != "":
 		return ClassFinal
-	case r.Status/100 != 2 && r.Status < 400:
+	case r.Status/100 == 3:
 		return ClassUnclear
 	case !isJSON || body.Error == nil:
 		return ClassRetry // not from the API: a proxy, an edge

@@ -70,6 +70,7 @@ func (s *server) execute(q *http.Request, body string) *http.Response {
 	var sent map[string]any
 	_ = json.Unmarshal([]byte(body), &sent)
 	sent["id"] = fmt.Sprint("obj_", len(s.stored))
+	sent["object"] = "payment"
 	text, _ := json.Marshal(sent)
 	s.stored[key] = stored{body, answer(201, ""), string(text)}
 	return answer(201, string(text))

@@ -261,8 +261,9 @@ export class Client {
     let mayHaveArrived = earlier;
     let last: IntentResponse | undefined;
     for (let n = 0; ; n++) {
-      const lifetime = this.#profile.keyLifetime ?? 0;
-      if (lifetime > 0 && Date.now() - r.begunAt.getTime() > lifetime) {
+      const lifetime = this.#profile.keyLifetime ?? 0, age = Date.now() - r.begunAt.getTime();
+      // What was begun in the future has no age: the clock was ahead, and nobody knows by how much.
+      if (lifetime > 0 && (age > lifetime || age < -clockMayStep)) {
         throw await this.#unsettled(r, mayHaveArrived, last, new KeyTooOldError());
       }
       if (deadline.signal.aborted) throw await this.#unsettled(r, mayHaveArrived, last, deadline.signal.reason);
@@ -347,9 +348,8 @@ export class Client {
     // A page of a proxy has not been near the server.
     const page = response.headers.get("Content-Type")?.startsWith("text/");
     if (!success || v === "retry" && (whole || page)) return "";
-    if (this.#profile.marksReplays && r.seen.done && !a.marked) {
-      return "an earlier response said that it was done, and this one is not marked as a replay of it";
-    }
+    const unmarked = this.#profile.marksReplays === true && Boolean(r.seen.done) && !a.marked;
+    if (unmarked && !whole) return ""; // A gateway may have dropped the mark, and what else would tell is lost.
     const location = response.headers.get("Location") ?? "";
     const id = whole ? string(member(parse(response.body), "id")) : "";
     if (whole) {
@@ -357,7 +357,10 @@ export class Client {
       if (what !== "") return what;
     }
     const before = r.seen;
-    for (const [name, was, is] of [["id", before.id, id], ["Location", before.location, location]] as const) {
+    if (unmarked && !sameObject(before, id, location)) {
+      return "an earlier response said that it was done, and this one is not marked as a replay of it";
+    }
+    for (const [name, was, is] of [["id", before.id, id], ["Location", place(before.location), place(location)]] as const) {
       if (was && is && was !== is) return `the response's ${name} is ${is}, and an earlier response's was ${was}`;
     }
     const now: Seen = { done: before.done || response.status !== 202, id: id || before.id, location: location || before.location };
@@ -390,6 +393,28 @@ export class Client {
     const failed = await failure(this.#journal.note({ ...r, state: "refused" }));
     if (failed !== undefined) return new UnknownError({ ...of(r, response), cause: failed });
     return new NotSentError(cause);
+  }
+}
+
+/** How far this machine's clock may be set back without making the age of an intent unknown, in milliseconds. */
+const clockMayStep = 30 * 60 * 1000;
+
+/**
+ * Whether two responses name the same object, by its id or its Location. A gateway may have dropped the mark of a replay,
+ * and a header.
+ */
+function sameObject(before: Seen, id: string, location: string): boolean {
+  const was = place(before.location);
+  return id !== "" && (before.id === id || was.endsWith("/" + id)) || was !== "" && was === place(location);
+}
+
+/** What a Location names, however it is written: a gateway may have made it absolute. */
+function place(location: string | undefined): string {
+  if (!location) return "";
+  try {
+    return new URL(location, "http://x").pathname;
+  } catch {
+    return location;
   }
 }
 

@@ -70,7 +70,7 @@ function classifyPayonce(r: IntentResponse): Class {
   const status = body?.["status"]; // of an object a word, of a problem a number
   const code = typeof body?.["code"] === "string" ? body["code"] : "";
   if (hundreds(r) === 3) return "unclear"; // the API does not redirect: the base is wrong
-  if (body === undefined || r.status >= 400 && code === "") return "retry"; // a page of a proxy
+  if (r.status >= 400 ? code === "" : !isObject(body)) return "retry"; // of a proxy, which may say anything with any status
   if (r.status === 202) return status === "requires_action" ? "caller" : "pending";
   if (hundreds(r) === 2) return "final";
   switch (code) {
@@ -81,7 +81,7 @@ function classifyPayonce(r: IntentResponse): Class {
     case "rate-limited":
     case "unavailable": return "later";
   }
-  if (body["retryable"] === true || r.status >= 500 || r.status === 429) return "retry";
+  if (body?.["retryable"] === true || r.status >= 500 || r.status === 429) return "retry";
   if (r.status === 402 || r.status === 409) return "final"; // and stored
   return hundreds(r) === 4 ? "refused" : "unclear";
 }
@@ -169,8 +169,8 @@ function classifyStripe(r: IntentResponse): Class {
   const type = typeof error === "object" && error !== null && "type" in error ? error.type : undefined;
   const replayed = r.headers.get("Idempotent-Replayed") === "true";
   const advice = r.headers.get("Stripe-Should-Retry");
-  if (hundreds(r) === 2 && body !== undefined) return "final";
-  if (hundreds(r) !== 2 && r.status < 400) return "unclear";
+  if (hundreds(r) === 2 && isObject(body)) return "final";
+  if (hundreds(r) === 3) return "unclear";
   if (typeof error !== "object" || error === null) return "retry"; // not from the API: a proxy, an edge
   if (r.status === 409) return "retry"; // before the type, which fakes of Stripe get wrong
   if (type === "idempotency_error") return "mismatch";
@@ -181,6 +181,12 @@ function classifyStripe(r: IntentResponse): Class {
     return replayed || advice === "false" ? "unclear" : "retry";
   }
   return replayed ? "final" : "refused"; // a 4xx after execution had begun is stored
+}
+
+/** Whether a body is an object of the API's: each has its type, and its id or status. */
+function isObject(body: { [name: string]: unknown } | undefined): boolean {
+  const text = (name: string) => typeof body?.[name] === "string" && body[name] !== "";
+  return text("object") && (text("id") || text("status"));
 }
 
 function hundreds(r: IntentResponse): number {
