@@ -34,11 +34,13 @@ import (
 //	POST   /refunds/{id}/fail {"reason":""}
 //	POST   /disputes {"charge":"","reason":"","inquiry":false}
 //	POST   /settings {"search_lag":"","list_lag":"","lock_wait":"","webhook_retry":"","limits":{},
-//	        "release_regime":"refunds"|"basil","capture_processing":"2s",
+//	        "release_regime":"refunds"|"basil","keep_refunded":false,"capture_processing":"2s",
 //	        "authorization_lifetime":"20h","evidence_time":"12h"}
 //	GET    /webhooks                             the latest delivery attempts
 //	POST   /webhooks/resend {"event_id":"","times":1}
 //	POST   /webhook-endpoints {"url":"","secret":"","events":[],"key":""}
+//	POST   /webhook-endpoints/thin {"id":"","thin":true}   thin events from now on; "": the one of the command line
+//	POST   /webhook-endpoints/ping {"id":""}     how Stripe tries a destination
 //	GET    /webhook-faults · POST · DELETE [/{id}]
 //	POST   /reset
 func (s *Sim) AdminHandler() http.Handler {
@@ -77,6 +79,26 @@ func (s *Sim) AdminHandler() http.Handler {
 	handle("POST /refunds/{id}/fail", s.adminFailRefund)
 	handle("POST /disputes", s.adminDispute)
 	handle("POST /settings", s.adminSettings)
+	handle("POST /webhook-endpoints/thin", func(r *http.Request) (any, error) {
+		in, err := read[struct {
+			ID   string `json:"id"`
+			Thin bool   `json:"thin"`
+		}](r)
+		if err != nil {
+			return nil, err
+		}
+		return done, s.SetThin(in.ID, in.Thin)
+	})
+	handle("POST /webhook-endpoints/ping", func(r *http.Request) (any, error) {
+		in, err := read[struct {
+			ID string `json:"id"`
+		}](r)
+		if err != nil {
+			return nil, err
+		}
+		status, err := s.Ping(r.Context(), in.ID)
+		return map[string]int{"status": status}, err
+	})
 
 	handle("GET /webhooks", func(*http.Request) (any, error) { return s.Deliveries(), nil })
 	handle("POST /webhooks/resend", s.adminResend)
@@ -374,6 +396,7 @@ func (s *Sim) adminSettings(r *http.Request) (any, error) {
 		AuthorizationLifetime any            `json:"authorization_lifetime"`
 		EvidenceTime          any            `json:"evidence_time"`
 		ReleaseRegime         *ReleaseRegime `json:"release_regime"`
+		KeepRefunded          *bool          `json:"keep_refunded"`
 		Limits                *Limits        `json:"limits"`
 	}](r)
 	if err != nil {
@@ -383,6 +406,9 @@ func (s *Sim) adminSettings(r *http.Request) (any, error) {
 		if err := s.SetReleaseRegime(*in.ReleaseRegime); err != nil {
 			return nil, err
 		}
+	}
+	if in.KeepRefunded != nil {
+		s.SetKeepRefunded(*in.KeepRefunded)
 	}
 	for _, setting := range []struct {
 		given any

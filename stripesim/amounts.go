@@ -1,6 +1,7 @@
 package stripesim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +12,8 @@ var currencies = strings.Fields(`usd aed afn all amd ang aoa ars aud awg azn bam
 	bwp byn bzd cad cdf chf clp cny cop crc cve czk djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf gtq gyd hkd
 	hnl hrk htg huf idr ils inr isk jmd jod jpy kes kgs khr kmf krw kwd kyd kzt lak lbp lkr lrd lsl mad mdl mga mkd mmk
 	mnt mop mur mvr mwk mxn myr mzn nad ngn nio nok npr nzd omr pab pen pgk php pkr pln pyg qar ron rsd rub rwf sar sbd
-	scr sek sgd shp sle sos srd std szl thb tjs tnd top try ttd twd tzs uah ugx uyu uzs vnd vuv wst xaf xcd xof xpf yer
-	zar zmw usdc btn ghs eek lvl svc vef ltl sll mro`)
+	scr sek sgd shp sle sos srd std szl thb tjs tnd top try ttd twd tzs uah ugx uyu uzs vnd vuv wst xaf xcd xcg xof
+	xpf yer zar zmw usdc btn ghs eek lvl svc vef ltl sll mro`)
 
 // zeroDecimal currencies have no minor unit. ISK and UGX have none either, but
 // Stripe wants them with two decimals that are always 00.
@@ -30,8 +31,11 @@ var minimum = map[string]int64{
 	"mxn": 1000, "thb": 1000, "jpy": 50, "krw": 50, "huf": 17500,
 }
 
-// maximum is eight digits, the limit the API reference of 2023-10-16 gives.
+// maximum is eight digits, the limit the API reference of 2023-10-16 gives, and maximums are those of the currencies of
+// which https://docs.stripe.com/currencies says that more can be charged.
 const maximum = 99_999_999
+
+var maximums = map[string]int64{"idr": 999_999_999_999}
 
 var symbols = map[string]string{
 	"usd": "$",
@@ -62,8 +66,9 @@ func checkAmount(amount int64, currency string) *apiError {
 		return invalid("parameter_invalid_integer", "amount", "Invalid positive integer")
 	case amount == 0:
 		return invalid("parameter_invalid_integer", "amount", "This value must be greater than or equal to 1.")
-	case amount > maximum:
-		return invalid("amount_too_large", "amount", "Amount must be no more than %s", money(maximum, currency))
+	case amount > cmp.Or(maximums[currency], maximum):
+		return invalid("amount_too_large", "amount", "Amount must be no more than %s",
+			money(cmp.Or(maximums[currency], maximum), currency))
 	case amount < minimum[currency]:
 		return invalid(
 			"amount_too_small", "amount", "Amount must be at least %s %s",

@@ -241,7 +241,7 @@ func (t *tx) release(pi *intent, amount int64, kind string) {
 }
 
 // returned is what refunds have given back of the money that was captured.
-func (o *charge) returned() int64 { return o.AmountRefunded - o.Released }
+func (o *charge) returned() int64 { return o.AmountRefunded - o.Released - o.Kept }
 
 // expireAuthorization cancels an intent that was not captured in time.
 func (t *tx) expireAuthorization(pi *intent) {

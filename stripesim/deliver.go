@@ -7,7 +7,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -107,13 +106,14 @@ func (s *Sim) payload(j *job) ([]byte, *endpoint, time.Time) {
 	if e == nil || target == nil || target.Status != "enabled" {
 		return nil, nil, s.now()
 	}
+	if s.thin[j.Endpoint] {
+		return thinOf(e), target, s.now()
+	}
 	shown := s.outbox.counted(e)
 	if j.bend.apiVersion != "" {
 		shown.APIVersion = j.bend.apiVersion
 	}
-	var pretty bytes.Buffer
-	_ = json.Indent(&pretty, render(shown), "", "  ") // it is JSON
-	return pretty.Bytes(), target, s.now()
+	return indented(shown), target, s.now()
 }
 
 // push posts the bytes and returns the response.

@@ -54,6 +54,7 @@ type row struct {
 	Capturing *capturing `json:"capturing,omitempty"` // intent: a capture that is processing
 	Lapsed    string     `json:"lapsed,omitempty"`    // intent: the error of a capture, for the network dropped the hold
 	Released  int64      `json:"released,omitempty"`  // charge: the part of amount_refunded that was never captured
+	Kept      int64      `json:"kept,omitempty"`      // charge: the part of it whose refund has failed
 	Release   bool       `json:"release,omitempty"`   // refund: it stands for a release, and returned no money
 
 	Secret string `json:"secret,omitempty"` // webhook endpoint: signs its deliveries

@@ -120,7 +120,8 @@ func (t *tx) createRefund(c *call) (any, *apiError) {
 	re.BalanceTransaction = t.book("refund", "refund", re, -amount, 0, text(nil)).ID
 	t.create(re)
 	ch = edit(t, ch)
-	ch.AmountRefunded += amount
+	again := min(amount, ch.Kept) // what has failed is refunded again: the charge shows it once
+	ch.Kept, ch.AmountRefunded = ch.Kept-again, ch.AmountRefunded+amount-again
 	ch.Refunded = ch.returned() == ch.AmountCaptured
 	t.refundEffect(EffectRefund, pi, re)
 	t.emit("refund.created", re, nil)
@@ -227,9 +228,13 @@ func (t *tx) failRefund(re *refund, reason string) {
 	t.emitRefund("refund.failed", re, map[string]any{"status": was})
 }
 
-// unrefund takes a refund off its charge again.
+// unrefund takes a refund off its charge again, unless SetKeepRefunded says that Stripe does not.
 func (t *tx) unrefund(re *refund) {
 	ch := edit(t, t.s.st.charges.byID[id(re.Charge)])
+	if t.s.keepRefunded {
+		ch.Kept += re.Amount
+		return
+	}
 	ch.AmountRefunded -= re.Amount
 	ch.Refunded = false
 }
@@ -238,6 +243,14 @@ func (t *tx) unrefund(re *refund) {
 func (t *tx) emitRefund(name string, re *refund, previous map[string]any) {
 	t.emit(name, re, previous)
 	t.emit("charge.refund.updated", re, previous)
+}
+
+// SetKeepRefunded decides whether a charge's amount_refunded still has a refund that has failed or was canceled. Stripe does
+// not document that it is taken off.
+func (s *Sim) SetKeepRefunded(keep bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keepRefunded = keep
 }
 
 // FailRefund makes a refund fail now, whatever its card.

@@ -78,9 +78,11 @@ type Sim struct {
 	listLag           time.Duration
 	lockWait          time.Duration
 	regime            ReleaseRegime
-	captureTime       time.Duration // how long a capture is processing; zero: it succeeds at once
-	authorizationTime time.Duration // until an authorization expires; zero: as networks keep them
-	evidenceTime      time.Duration // until evidence is due; zero: nine days
+	keepRefunded      bool
+	thin              map[string]bool // the endpoints that get thin events
+	captureTime       time.Duration   // how long a capture is processing; zero: it succeeds at once
+	authorizationTime time.Duration   // until an authorization expires; zero: as networks keep them
+	evidenceTime      time.Duration   // until evidence is due; zero: nine days
 	requestSeed       uint64
 	pruned            time.Time // when old keys were last looked for
 	pending           map[string]pendingRepair
@@ -190,7 +192,7 @@ func (s *Sim) Reset() error {
 	s.st = newStore()
 	s.st.epoch = epoch
 	s.offset, s.searchLag, s.listLag, s.agenda = 0, defaultSearchLag, 0, nil
-	s.regime, s.captureTime = cmp.Or(s.opts.ReleaseRegime, RegimeRefunds), 0
+	s.regime, s.captureTime, s.keepRefunded, s.thin = cmp.Or(s.opts.ReleaseRegime, RegimeRefunds), 0, false, nil
 	s.authorizationTime, s.evidenceTime = 0, 0
 	s.pending = map[string]pendingRepair{}
 	if s.journal != nil {
