@@ -125,9 +125,9 @@ func (s starter) copyInstead() error {
 	return nil
 }
 
-// files are the files of a checkout: those in git, and those that are about to be.
+// files are the files of a checkout that git tracks. What lies beside them may be a secret.
 func files(ctx context.Context, from string) ([]string, error) {
-	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached")
 	cmd.Dir = from
 	out, err := cmd.Output()
 	if err != nil {
