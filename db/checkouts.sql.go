@@ -550,3 +550,45 @@ func (q *Queries) KeyHistoryCheckout(ctx context.Context, arg KeyHistoryCheckout
 	)
 	return i, err
 }
+
+const LifeCheckoutsMissing = `-- name: LifeCheckoutsMissing :many
+SELECT lost.id::text AS id
+FROM (SELECT unnest($1::text[]) AS id) lost
+WHERE NOT EXISTS (SELECT FROM checkouts c WHERE c.id = lost.id)
+ORDER BY lost.id
+`
+
+// Of these checkouts those that are not here.
+func (q *Queries) LifeCheckoutsMissing(ctx context.Context, ids []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, LifeCheckoutsMissing, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const LifeHoldReservations = `-- name: LifeHoldReservations :execrows
+UPDATE reservations SET expires_at = greatest(expires_at, clock_timestamp() + $1::interval)
+WHERE status = 'held' AND expires_at IS NOT NULL
+`
+
+// Keeps what a checkout has reserved until it is known what the lost life has paid.
+func (q *Queries) LifeHoldReservations(ctx context.Context, hold time.Duration) (int64, error) {
+	result, err := q.db.Exec(ctx, LifeHoldReservations, hold)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}

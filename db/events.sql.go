@@ -63,13 +63,14 @@ SELECT c.position::bigint AS position
 FROM (
     SELECT e.position
     FROM outbox_events e
-    WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.version = $3
+    WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.version = $3 AND e.life = $4
     UNION ALL
     SELECT f.removed_through
     FROM event_feeds f
-    WHERE f.tenant_id = $1 AND f.removed_event = $4::text
+    WHERE f.tenant_id = $1 AND f.removed_event = $5::text
     OFFSET 0) c -- the event is looked up by its key, whatever its position
-WHERE c.position >= coalesce((SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = $1), 0)
+WHERE c.position >= coalesce((
+    SELECT greatest(f.removed_through, f.begins_after + 1) FROM event_feeds f WHERE f.tenant_id = $1), 0)
 LIMIT 1
 `
 
@@ -77,16 +78,18 @@ type FeedCursorParams struct {
 	TenantID    string
 	AggregateID string
 	Version     int64
+	Life        int64
 	EventID     string
 }
 
 // Returns the position after which a reader continues. No row: the event does not exist, has no position yet, is
-// another tenant's, or events after it were removed, so that the reader would miss some.
+// another tenant's, of a life before this one, or events after it were removed, so that the reader would miss some.
 func (q *Queries) FeedCursor(ctx context.Context, arg FeedCursorParams) (int64, error) {
 	row := q.db.QueryRow(ctx, FeedCursor,
 		arg.TenantID,
 		arg.AggregateID,
 		arg.Version,
+		arg.Life,
 		arg.EventID,
 	)
 	var position int64
@@ -124,10 +127,12 @@ func (q *Queries) FeedIsBehind(ctx context.Context, tenantID string) (bool, erro
 }
 
 const FeedList = `-- name: FeedList :many
-SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at, position::bigint AS position
-FROM outbox_events
-WHERE tenant_id = $1 AND position > $2::bigint
-ORDER BY position LIMIT $3
+SELECT e.tenant_id, e.aggregate_id, e.life, e.version, e.type, e.data, e.traceparent, e.created_at,
+    e.position::bigint AS position
+FROM outbox_events e
+WHERE e.tenant_id = $1 AND e.position > greatest($2::bigint, (
+    SELECT f.begins_after FROM event_feeds f WHERE f.tenant_id = $1))
+ORDER BY e.position LIMIT $3
 `
 
 type FeedListParams struct {
@@ -139,6 +144,7 @@ type FeedListParams struct {
 type FeedListRow struct {
 	TenantID    string
 	AggregateID string
+	Life        int64
 	Version     int64
 	Type        string
 	Data        []byte
@@ -147,6 +153,7 @@ type FeedListRow struct {
 	Position    int64
 }
 
+// Events of this life after a position.
 func (q *Queries) FeedList(ctx context.Context, arg FeedListParams) ([]FeedListRow, error) {
 	rows, err := q.db.Query(ctx, FeedList, arg.TenantID, arg.AfterPosition, arg.LimitRows)
 	if err != nil {
@@ -159,6 +166,7 @@ func (q *Queries) FeedList(ctx context.Context, arg FeedListParams) ([]FeedListR
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.AggregateID,
+			&i.Life,
 			&i.Version,
 			&i.Type,
 			&i.Data,
@@ -221,7 +229,7 @@ WITH oldest AS MATERIALIZED (
     DELETE FROM outbox_events e USING old
     WHERE e.tenant_id = $1 AND e.aggregate_id = old.aggregate_id AND e.version = old.version
       AND e.published_at IS NOT NULL
-    RETURNING e.position, e.aggregate_id || '-' || e.version AS event_id
+    RETURNING e.position, e.aggregate_id || '-' || (e.life + e.version) AS event_id
 ), last AS (
     SELECT gone.position, gone.event_id FROM gone ORDER BY gone.position DESC LIMIT 1
 ), feed AS (

@@ -411,6 +411,7 @@ SET lease_token = lease_token + 1,
     claim_token = $1,
     leased_until = clock_timestamp() + $2::interval,
     next_attempt_at = clock_timestamp() + $2::interval,
+    parked_at = NULL, -- If the holder dies, the completer goes on.
     attempts = attempts + 1,
     lease_expirations = lease_expirations + (leased_until > '-infinity')::integer,
     history = CASE WHEN lease_token = 1 THEN ARRAY[concat_ws(' ', 1, recovery_point, clock_timestamp())]

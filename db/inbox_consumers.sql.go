@@ -43,13 +43,13 @@ WITH behind AS MATERIALIZED (
       AND first.created_at < clock_timestamp() - $3::interval
     ORDER BY f.tenant_id LIMIT $6
 )
-SELECT behind.tenant_id, e.aggregate_id, e.version, e.position::bigint AS position, e.old::boolean AS old,
+SELECT behind.tenant_id, e.aggregate_id, e.life, e.version, e.position::bigint AS position, e.old::boolean AS old,
     ((cardinality($1::text[]) = 0 OR e.type = ANY($1::text[])) AND NOT EXISTS (
         SELECT FROM inbox_events i
-        WHERE i.consumer = $2 AND i.event_id = e.aggregate_id || '-' || e.version))::boolean AS missed
+        WHERE i.consumer = $2 AND i.event_id = e.aggregate_id || '-' || (e.life + e.version)))::boolean AS missed
 FROM behind
 CROSS JOIN LATERAL (
-    SELECT o.aggregate_id, o.version, o.type, o.position, o.created_at < clock_timestamp() - $3::interval AS old
+    SELECT o.aggregate_id, o.life, o.version, o.type, o.position, o.created_at < clock_timestamp() - $3::interval AS old
     FROM outbox_events o
     WHERE o.tenant_id = behind.tenant_id AND o.position > behind.position
     ORDER BY o.position LIMIT $4) e
@@ -68,6 +68,7 @@ type EventsAfterConsumerParams struct {
 type EventsAfterConsumerRow struct {
 	TenantID    string
 	AggregateID string
+	Life        int64
 	Version     int64
 	Position    int64
 	Old         bool
@@ -96,6 +97,7 @@ func (q *Queries) EventsAfterConsumer(ctx context.Context, arg EventsAfterConsum
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.AggregateID,
+			&i.Life,
 			&i.Version,
 			&i.Position,
 			&i.Old,
@@ -112,14 +114,14 @@ func (q *Queries) EventsAfterConsumer(ctx context.Context, arg EventsAfterConsum
 }
 
 const EventsUnreceived = `-- name: EventsUnreceived :many
-SELECT e.tenant_id, e.aggregate_id, e.version, e.type, e.data, e.traceparent, e.created_at
+SELECT e.tenant_id, e.aggregate_id, e.life, e.version, e.type, e.data, e.traceparent, e.created_at
 FROM outbox_events e
 WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.version <= $3
   AND (e.version = $3
     OR (cardinality($4::text[]) = 0 OR e.type = ANY($4::text[]))
       AND NOT EXISTS (
           SELECT FROM inbox_events i
-          WHERE i.consumer = $5 AND i.event_id = e.aggregate_id || '-' || e.version))
+          WHERE i.consumer = $5 AND i.event_id = e.aggregate_id || '-' || (e.life + e.version)))
 ORDER BY e.version
 `
 
@@ -134,6 +136,7 @@ type EventsUnreceivedParams struct {
 type EventsUnreceivedRow struct {
 	TenantID    string
 	AggregateID string
+	Life        int64
 	Version     int64
 	Type        string
 	Data        []byte
@@ -162,6 +165,7 @@ func (q *Queries) EventsUnreceived(ctx context.Context, arg EventsUnreceivedPara
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.AggregateID,
+			&i.Life,
 			&i.Version,
 			&i.Type,
 			&i.Data,

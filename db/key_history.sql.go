@@ -127,7 +127,7 @@ func (q *Queries) KeyHistoryDiscrepancies(ctx context.Context, arg KeyHistoryDis
 }
 
 const KeyHistoryEvents = `-- name: KeyHistoryEvents :many
-SELECT aggregate_id, version, type, created_at, published_at
+SELECT aggregate_id, life, version, type, created_at, published_at
 FROM outbox_events
 WHERE tenant_id = $1 AND aggregate_id = ANY($2::text[])
 ORDER BY created_at, seq LIMIT 100
@@ -140,6 +140,7 @@ type KeyHistoryEventsParams struct {
 
 type KeyHistoryEventsRow struct {
 	AggregateID string
+	Life        int64
 	Version     int64
 	Type        string
 	CreatedAt   time.Time
@@ -157,6 +158,7 @@ func (q *Queries) KeyHistoryEvents(ctx context.Context, arg KeyHistoryEventsPara
 		var i KeyHistoryEventsRow
 		if err := rows.Scan(
 			&i.AggregateID,
+			&i.Life,
 			&i.Version,
 			&i.Type,
 			&i.CreatedAt,

@@ -104,7 +104,7 @@ WITH expired AS (
 ), sending AS MATERIALIZED (
     SELECT unnest(held.heads) AS seq FROM held
 ), heads AS MATERIALIZED (
-    SELECT o.tenant_id, o.aggregate_id, o.version, o.seq, o.type, o.data, o.traceparent, o.created_at, o.attempts
+    SELECT o.tenant_id, o.aggregate_id, o.life, o.version, o.seq, o.type, o.data, o.traceparent, o.created_at, o.attempts
     FROM outbox_events o
     WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.seq > $2
       AND o.next_attempt_at < clock_timestamp()
@@ -119,16 +119,16 @@ WITH expired AS (
     SELECT clock_timestamp() + $4::interval, array_agg(heads.seq) FROM heads HAVING count(*) > 0
     RETURNING id
 ), batch AS (
-    SELECT tenant_id, aggregate_id, version, seq, type, data, traceparent, created_at, attempts FROM heads
+    SELECT tenant_id, aggregate_id, life, version, seq, type, data, traceparent, created_at, attempts FROM heads
     UNION ALL
-    SELECT f.tenant_id, f.aggregate_id, f.version, f.seq, f.type, f.data, f.traceparent, f.created_at, f.attempts
-    FROM (SELECT heads.tenant_id, heads.aggregate_id, heads.version, heads.seq, heads.type, heads.data, heads.traceparent, heads.created_at, heads.attempts, heads.version + $5::bigint AS run_end FROM heads OFFSET 0) h
+    SELECT f.tenant_id, f.aggregate_id, f.life, f.version, f.seq, f.type, f.data, f.traceparent, f.created_at, f.attempts
+    FROM (SELECT heads.tenant_id, heads.aggregate_id, heads.life, heads.version, heads.seq, heads.type, heads.data, heads.traceparent, heads.created_at, heads.attempts, heads.version + $5::bigint AS run_end FROM heads OFFSET 0) h
     JOIN outbox_events f ON f.tenant_id = h.tenant_id AND f.aggregate_id = h.aggregate_id
         AND f.version > h.version AND f.version < h.run_end
     WHERE coalesce(f.published_at, f.parked_at) IS NULL
 )
 SELECT lease.id AS lease_id, coalesce((SELECT min(held.id) FROM held), lease.id)::bigint AS oldest_lease,
-    batch.tenant_id, batch.aggregate_id, batch.version, batch.seq, batch.type, batch.data, batch.traceparent,
+    batch.tenant_id, batch.aggregate_id, batch.life, batch.version, batch.seq, batch.type, batch.data, batch.traceparent,
     batch.created_at, batch.attempts
 FROM lease CROSS JOIN batch
 `
@@ -146,6 +146,7 @@ type OutboxLeaseRow struct {
 	OldestLease int64
 	TenantID    string
 	AggregateID string
+	Life        int64
 	Version     int64
 	Seq         int64
 	Type        string
@@ -184,6 +185,7 @@ func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]Out
 			&i.OldestLease,
 			&i.TenantID,
 			&i.AggregateID,
+			&i.Life,
 			&i.Version,
 			&i.Seq,
 			&i.Type,
@@ -394,29 +396,48 @@ func (q *Queries) OutboxReplay(ctx context.Context, arg OutboxReplayParams) (int
 }
 
 const OutboxReplayFind = `-- name: OutboxReplayFind :many
-SELECT tenant_id, aggregate_id, min(version)::bigint AS version
-FROM outbox_events
-WHERE published_at >= $1::timestamptz AND published_at < $2::timestamptz
-GROUP BY tenant_id, aggregate_id
-ORDER BY min(seq) LIMIT $3
+WITH page AS MATERIALIZED (
+    SELECT e.aggregate_id, e.version, e.position, e.published_at
+    FROM outbox_events e
+    WHERE e.tenant_id = $3 AND e.position > $4::bigint
+    ORDER BY e.position LIMIT $5
+)
+SELECT coalesce((SELECT max(page.position) FROM page), 0)::bigint AS through,
+    coalesce(found.aggregate_id, '')::text AS aggregate_id, coalesce(found.version, 0)::bigint AS version
+FROM (SELECT) one
+LEFT JOIN (
+    SELECT page.aggregate_id, min(page.version) AS version
+    FROM page
+    WHERE page.published_at >= $1::timestamptz AND page.published_at < $2::timestamptz
+    GROUP BY page.aggregate_id) found ON true
+ORDER BY found.aggregate_id
 `
 
 type OutboxReplayFindParams struct {
-	Since     time.Time
-	Until     time.Time
-	LimitRows int32
+	Since         time.Time
+	Until         time.Time
+	TenantID      string
+	AfterPosition int64
+	LimitRows     int32
 }
 
 type OutboxReplayFindRow struct {
-	TenantID    string
+	Through     int64
 	AggregateID string
 	Version     int64
 }
 
-// Returns the aggregates with published events in a window, each with the first of them, oldest first. It reads the
-// whole outbox, so it comes before OutboxLock.
+// Reads a page of a tenant's feed, before OutboxLock. Returns the aggregates with events that were published in a window,
+// each with the first of them on the page, and through, where the next page begins. Without such events one row has
+// through alone; without any event it is zero.
 func (q *Queries) OutboxReplayFind(ctx context.Context, arg OutboxReplayFindParams) ([]OutboxReplayFindRow, error) {
-	rows, err := q.db.Query(ctx, OutboxReplayFind, arg.Since, arg.Until, arg.LimitRows)
+	rows, err := q.db.Query(ctx, OutboxReplayFind,
+		arg.Since,
+		arg.Until,
+		arg.TenantID,
+		arg.AfterPosition,
+		arg.LimitRows,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -424,10 +445,41 @@ func (q *Queries) OutboxReplayFind(ctx context.Context, arg OutboxReplayFindPara
 	items := []OutboxReplayFindRow{}
 	for rows.Next() {
 		var i OutboxReplayFindRow
-		if err := rows.Scan(&i.TenantID, &i.AggregateID, &i.Version); err != nil {
+		if err := rows.Scan(&i.Through, &i.AggregateID, &i.Version); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OutboxReplayTenants = `-- name: OutboxReplayTenants :many
+SELECT tenant_id FROM event_feeds WHERE tenant_id > $1 AND last_position > removed_through
+ORDER BY tenant_id LIMIT $2
+`
+
+type OutboxReplayTenantsParams struct {
+	After     string
+	LimitRows int32
+}
+
+// Returns tenants that have events in their feed.
+func (q *Queries) OutboxReplayTenants(ctx context.Context, arg OutboxReplayTenantsParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, OutboxReplayTenants, arg.After, arg.LimitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var tenant_id string
+		if err := rows.Scan(&tenant_id); err != nil {
+			return nil, err
+		}
+		items = append(items, tenant_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

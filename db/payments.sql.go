@@ -117,7 +117,7 @@ WITH asked AS MATERIALIZED (
             unnest($18::text[]) AS traceparent
         LIMIT cardinality($3::text[])) a
 ), payable AS MATERIALIZED (
-    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.payment_method, asked.intent_number, asked.intent_id, asked.manual_capture, asked.created_at, asked.event_data, asked.traceparent, o.amount_minor, o.currency, o.version AS order_version
+    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.payment_method, asked.intent_number, asked.intent_id, asked.manual_capture, asked.created_at, asked.event_data, asked.traceparent, o.amount_minor, o.currency, o.version AS order_version, o.created_at AS order_created_at
     FROM asked
     JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
@@ -140,7 +140,7 @@ WITH asked AS MATERIALIZED (
     RETURNING claim_token
 ), begun AS MATERIALIZED (
     -- A join would compare each row with each; IS TRUE keeps this from becoming one.
-    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.payment_method, payable.intent_number, payable.intent_id, payable.manual_capture, payable.created_at, payable.event_data, payable.traceparent, payable.amount_minor, payable.currency, payable.order_version FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
+    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.payment_method, payable.intent_number, payable.intent_id, payable.manual_capture, payable.created_at, payable.event_data, payable.traceparent, payable.amount_minor, payable.currency, payable.order_version, payable.order_created_at FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         manual_capture, intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
@@ -153,7 +153,8 @@ WITH asked AS MATERIALIZED (
     SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
     FROM begun
 )
-SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version
+SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version,
+    EXISTS (SELECT FROM lives l WHERE l.began_at > begun.order_created_at) AS before_life
 FROM begun
 `
 
@@ -183,6 +184,7 @@ type PaymentBeginRow struct {
 	AmountMinor  int64
 	Currency     string
 	OrderVersion int64
+	BeforeLife   bool
 }
 
 // The three phases of a payment and the look-up before them, over arrays: one statement, one round trip and one commit
@@ -200,7 +202,7 @@ type PaymentBeginRow struct {
 // rows, and to look up one row an index is always better than to read a table, however small that is. OFFSET 0 keeps a
 // condition from becoming a join, whose planner might know only the tenant of what it looks for.
 // T1: claims the key, records the payment, its event and the call it is about to make, and returns what the order says of
-// it. Claims nothing unless the order can be paid, was not made by a checkout, has no live payment, and no payment has
+// it; before_life: a life that was lost may have paid it. Claims nothing unless the order can be paid, was not made by a checkout, has no live payment, and no payment has
 // created, closed or retired the PaymentIntent since the caller read it; or, if the caller has read nothing and takes
 // the payment for the order's first, unless it is. It waits for no order that another transaction has locked: such a row
 // is not done either. A second live payment of an order violates one_live_payment_per_order, a second creation of its
@@ -238,6 +240,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]P
 			&i.AmountMinor,
 			&i.Currency,
 			&i.OrderVersion,
+			&i.BeforeLife,
 		); err != nil {
 			return nil, err
 		}
@@ -597,12 +600,15 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 	return i, err
 }
 
-const PaymentInsert = `-- name: PaymentInsert :exec
+const PaymentInsert = `-- name: PaymentInsert :one
 INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, manual_capture,
     intent_number, intent_id, create_sent_at, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
     $9, $10, CASE WHEN $10::text IS NULL THEN clock_timestamp() END,
     $11)
+RETURNING EXISTS (
+    SELECT FROM orders o JOIN lives l ON l.began_at > o.created_at
+    WHERE o.tenant_id = $1 AND o.id = $3) AS before_life
 `
 
 type PaymentInsertParams struct {
@@ -619,9 +625,10 @@ type PaymentInsertParams struct {
 	CreatedAt      time.Time
 }
 
-// Inserts a payment. Without an intent it records that the call which creates one is about to be sent.
-func (q *Queries) PaymentInsert(ctx context.Context, arg PaymentInsertParams) error {
-	_, err := q.db.Exec(ctx, PaymentInsert,
+// Inserts a payment. Without an intent it records that the call which creates one is about to be sent. Returns whether a
+// life that was lost may have paid the order.
+func (q *Queries) PaymentInsert(ctx context.Context, arg PaymentInsertParams) (bool, error) {
+	row := q.db.QueryRow(ctx, PaymentInsert,
 		arg.TenantID,
 		arg.ID,
 		arg.OrderID,
@@ -634,7 +641,9 @@ func (q *Queries) PaymentInsert(ctx context.Context, arg PaymentInsertParams) er
 		arg.IntentID,
 		arg.CreatedAt,
 	)
-	return err
+	var before_life bool
+	err := row.Scan(&before_life)
+	return before_life, err
 }
 
 const PaymentIntentClose = `-- name: PaymentIntentClose :exec
@@ -1387,19 +1396,20 @@ FROM tenants t
 CROSS JOIN LATERAL (
     SELECT q.tenant_id, q.id, q.order_id, q.idempotency_key, q.currency, q.payment_method, q.created_at, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.intent_number, q.manual_capture, q.must_be_refunded, q.intent_spent, q.lasting, q.capture_before, q.capturing_key, q.capturing_minor, q.captured_minor, q.create_sent_at, q.confirm_sent_at, q.intent_id, q.later_intent_id, q.create_request_id, q.updated_at, q.version, q.status, q.ended_id, q.listed_status, q.intent_closed, q.confirmable, q.confirm_request_id, q.charge_id, q.next_action, q.failure_code, q.failure_decline_code, q.failure_message
     FROM payments q
-    WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.intent_id = $2
-      AND (q.tenant_id, q.order_id) <> ($3::text, $4::text)
+    WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.id < $2::text AND q.intent_id = $3
+      AND (q.tenant_id, q.order_id) <> ($4::text, $5::text)
     LIMIT 1) p
 UNION ALL
 SELECT p.tenant_id, p.order_id, p.id
 FROM payments p
-WHERE p.later_intent_id = $2
-  AND (p.tenant_id, p.order_id) <> ($3::text, $4::text)
+WHERE p.later_intent_id = $3
+  AND (p.tenant_id, p.order_id) <> ($4::text, $5::text)
 LIMIT 1
 `
 
 type PaymentOfIntentElsewhereParams struct {
 	FromID   string
+	UntilID  string
 	IntentID *string
 	TenantID string
 	OrderID  string
@@ -1411,12 +1421,13 @@ type PaymentOfIntentElsewhereRow struct {
 	ID       string
 }
 
-// Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time,
-// and none is older than the first intent of its order by more than the time in which its creation may be tried again.
-// Later intents have an index.
+// Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time: the
+// payment that made its order's first intent is not younger than the intent, and not older by more than the time in which
+// the creation may be tried again. Later intents have an index.
 func (q *Queries) PaymentOfIntentElsewhere(ctx context.Context, arg PaymentOfIntentElsewhereParams) ([]PaymentOfIntentElsewhereRow, error) {
 	rows, err := q.db.Query(ctx, PaymentOfIntentElsewhere,
 		arg.FromID,
+		arg.UntilID,
 		arg.IntentID,
 		arg.TenantID,
 		arg.OrderID,
@@ -1531,7 +1542,8 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.lasting, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.lasting, o.listed_status, o.status, o.version, o.payment_id, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.order_id, p.idempotency_key, p.currency, p.payment_method, p.created_at, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.intent_number, p.manual_capture, p.must_be_refunded, p.intent_spent, p.lasting, p.capture_before, p.capturing_key, p.capturing_minor, p.captured_minor, p.create_sent_at, p.confirm_sent_at, p.intent_id, p.later_intent_id, p.create_request_id, p.updated_at, p.version, p.status, p.ended_id, p.listed_status, p.intent_closed, p.confirmable, p.confirm_request_id, p.charge_id, p.next_action, p.failure_code, p.failure_decline_code, p.failure_message, o.tenant_id, o.id, o.currency, o.items, o.customer_reference, o.metadata, o.checkout_id, o.canceling_key, o.created_at, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.captured_minor, o.intents_retired, o.lasting, o.listed_status, o.status, o.version, o.payment_id, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds,
+    EXISTS (SELECT FROM lives l WHERE l.began_at > o.created_at) AS before_life
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -1546,9 +1558,11 @@ type PaymentWithOrderRow struct {
 	Payment       Payment
 	Order         Order
 	StatusSeconds float64
+	BeforeLife    bool
 }
 
-// A payment and its order, as of the same moment; and how long the payment has had its status.
+// A payment and its order, as of the same moment; how long the payment has had its status; and whether a life that was
+// lost may have paid the order.
 func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderParams) (PaymentWithOrderRow, error) {
 	row := q.db.QueryRow(ctx, PaymentWithOrder, arg.TenantID, arg.ID)
 	var i PaymentWithOrderRow
@@ -1611,6 +1625,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Order.Version,
 		&i.Order.PaymentID,
 		&i.StatusSeconds,
+		&i.BeforeLife,
 	)
 	return i, err
 }

@@ -101,6 +101,7 @@ BEGIN
             ('disputes',               'INSERT, UPDATE'),
             ('dispute_movements',      'INSERT'),
             -- part: disputes }
+            ('unaccounted_intents',    'INSERT'),
             ('reconciliation_windows', 'INSERT, UPDATE')
         ) AS rights (name, may)
         JOIN pg_class c ON c.relname = rights.name AND c.relnamespace = current_schema()::regnamespace
@@ -115,6 +116,7 @@ BEGIN
     FOR given IN
         SELECT f.oid::regprocedure AS name
         FROM unnest(ARRAY['erase_customer', 'orders_of_status', 'payments_of_status'
+            , 'oldest_transaction_seconds'
             , 'checkouts_of_status' -- part: checkouts
             , 'deliveries_of_status' -- part: webhooks
             , 'refunds_of_status']) AS owners (name)

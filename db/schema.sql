@@ -47,6 +47,15 @@ BEGIN
     RETURN true;
 END $function$;
 
+CREATE FUNCTION begin_life(life bigint)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+BEGIN
+    EXECUTE format('ALTER TABLE outbox_events ALTER COLUMN life SET DEFAULT %s', life);
+END $function$;
+
 CREATE FUNCTION checkouts_of_status(of_tenant text, of_status checkout_status, before_id text, most integer)
  RETURNS SETOF text
  LANGUAGE sql
@@ -54,7 +63,7 @@ CREATE FUNCTION checkouts_of_status(of_tenant text, of_status checkout_status, b
  SET search_path TO 'public', 'pg_temp'
 AS $function$
     SELECT c.id FROM checkouts c
-    WHERE c.tenant_id = of_tenant AND c.status = of_status AND c.id < before_id
+    WHERE c.tenant_id = of_tenant AND tenant_in_scope(of_tenant) AND c.status = of_status AND c.id < before_id
     ORDER BY c.id DESC LIMIT most
 $function$;
 
@@ -79,7 +88,8 @@ CREATE FUNCTION deliveries_of_status(of_tenant text, of_endpoint text, of_status
  SET search_path TO 'public', 'pg_temp'
 AS $function$
     SELECT d.id FROM webhook_deliveries d
-    WHERE d.tenant_id = of_tenant AND d.endpoint_id = of_endpoint AND d.status = of_status
+    WHERE d.tenant_id = of_tenant AND tenant_in_scope(of_tenant) AND d.endpoint_id = of_endpoint
+        AND d.status = of_status
       AND (before_id = '' OR d.id < before_id)
     ORDER BY d.id DESC LIMIT most
 $function$;
@@ -311,6 +321,18 @@ BEGIN
                   WHERE o.tenant_id = p.tenant_id AND o.payment_id = p.id AND o.ended_at IS NOT NULL)));
 END $function$;
 
+CREATE FUNCTION oldest_transaction_seconds(besides integer)
+ RETURNS double precision
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+    SELECT coalesce(extract(epoch FROM clock_timestamp() - least(
+        (SELECT min(xact_start) FROM pg_stat_activity
+         WHERE datname = current_database() AND pid <> besides AND backend_type <> 'autovacuum worker'),
+        (SELECT min(prepared) FROM pg_prepared_xacts WHERE database = current_database()))), 0)::float8
+$function$;
+
 CREATE FUNCTION only_resealed(before bytea, after bytea)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -329,7 +351,8 @@ CREATE FUNCTION orders_of_status(of_tenant text, of_status order_status, from_id
  SET search_path TO 'public', 'pg_temp'
 AS $function$
     SELECT o.id FROM orders o
-    WHERE o.tenant_id = of_tenant AND o.listed_status = of_status AND o.id >= from_id AND o.id < before_id
+    WHERE o.tenant_id = of_tenant AND tenant_in_scope(of_tenant) AND o.listed_status = of_status AND o.id >= from_id
+        AND o.id < before_id
     ORDER BY o.id DESC LIMIT most
 $function$;
 
@@ -340,7 +363,8 @@ CREATE FUNCTION payments_of_status(of_tenant text, of_status payment_status, fro
  SET search_path TO 'public', 'pg_temp'
 AS $function$
     SELECT p.id FROM payments p
-    WHERE p.tenant_id = of_tenant AND p.listed_status = of_status AND p.id >= from_id AND p.id < before_id
+    WHERE p.tenant_id = of_tenant AND tenant_in_scope(of_tenant) AND p.listed_status = of_status AND p.id >= from_id
+        AND p.id < before_id
     ORDER BY p.id DESC LIMIT most
 $function$;
 
@@ -373,7 +397,8 @@ CREATE FUNCTION refunds_of_status(of_tenant text, of_status refund_status, befor
  SET search_path TO 'public', 'pg_temp'
 AS $function$
     SELECT r.id FROM refunds r
-    WHERE r.tenant_id = of_tenant AND r.status = of_status AND (r.created_at, r.id) < (before_at, before_id)
+    WHERE r.tenant_id = of_tenant AND tenant_in_scope(of_tenant) AND r.status = of_status AND (r.created_at,
+        r.id) < (before_at, before_id)
     ORDER BY r.created_at DESC, r.id DESC LIMIT most
 $function$;
 
@@ -481,6 +506,16 @@ BEGIN
         THEN substr(stored, 5, 4) ELSE ''::bytea END;
 END $function$;
 
+CREATE FUNCTION tenant_in_scope(of_tenant text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+    SELECT current_setting('payonce.tenants', true) = '*'
+        OR of_tenant = ANY (string_to_array(current_setting('payonce.tenants', true), ','))
+$function$;
+
 CREATE FUNCTION unfinished_of_orders(of_tenant text, of_orders text[])
  RETURNS text[]
  LANGUAGE plpgsql
@@ -496,17 +531,17 @@ BEGIN
         FROM idempotency_keys k
         WHERE k.finished_at IS NULL AND k.tenant_id = of_tenant AND k.resource_id = ANY(resources)
         UNION ALL
-        SELECT 'event ' || e.aggregate_id || '-' || e.version
+        SELECT 'event ' || e.aggregate_id || '-' || (e.life + e.version)
         FROM outbox_events e
         WHERE e.tenant_id = of_tenant AND e.aggregate_id = ANY(of_orders) AND e.published_at IS NULL
         -- part: webhooks {
         UNION ALL -- The notifier may have read it, and be about to write the delivery.
-        SELECT 'unread ' || e.aggregate_id || '-' || e.version
+        SELECT 'unread ' || e.aggregate_id || '-' || (e.life + e.version)
         FROM outbox_events e
         WHERE e.tenant_id = of_tenant AND e.aggregate_id = ANY(of_orders) AND e.published_at IS NOT NULL
           AND NOT EXISTS (
               SELECT FROM inbox_events i
-              WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version)
+              WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || (e.life + e.version))
           AND NOT EXISTS (
               SELECT FROM consumer_positions c
               WHERE c.consumer = 'notifier' AND c.tenant_id = e.tenant_id AND c.position >= e.position)
@@ -659,6 +694,7 @@ CREATE TABLE outbox_events (
     parked_at       timestamptz,
     position        bigint,
     published_at    timestamptz,
+    life            bigint      NOT NULL DEFAULT 0,
     CONSTRAINT outbox_events_pkey PRIMARY KEY (tenant_id, aggregate_id, version),
     CONSTRAINT published_is_in_the_feed CHECK (published_at IS NULL OR "position" IS NOT NULL),
     CONSTRAINT published_is_not_parked CHECK (published_at IS NULL OR parked_at IS NULL),
@@ -705,6 +741,7 @@ CREATE TABLE event_feeds (
     removed_through bigint      NOT NULL DEFAULT 0,
     removed_event   text        COLLATE "C",
     reap_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    begins_after    bigint      NOT NULL DEFAULT 0,
     CONSTRAINT event_feeds_pkey PRIMARY KEY (tenant_id),
     CONSTRAINT removed_through_was_assigned CHECK (removed_through >= 0 AND removed_through <= last_position)
 ) WITH (fillfactor=50);
@@ -735,7 +772,8 @@ END) STORED,
     version               bigint       NOT NULL DEFAULT 1,
     payment_id            text         COLLATE "C",
     CONSTRAINT orders_pkey PRIMARY KEY (tenant_id, id),
-    CONSTRAINT amount_is_positive CHECK (amount_minor >= 1 AND amount_minor <= 99999999),
+    CONSTRAINT amount_is_positive CHECK (amount_minor >= 1
+        AND amount_minor <= CASE currency WHEN 'idr'::text THEN '999999999999'::bigint ELSE 99999999::bigint END),
     CONSTRAINT currency_is_lower_case CHECK (currency ~ '^[a-z]{3}$'::text),
     CONSTRAINT order_captured_is_of_its_amount CHECK (captured_minor IS NULL OR payment_id IS NOT NULL
         AND captured_minor >= 1 AND captured_minor <= amount_minor),
@@ -841,7 +879,8 @@ END) STORED,
     CONSTRAINT only_manual_is_authorized CHECK (status <> 'authorized'::payment_status OR manual_capture
         AND intent_id IS NOT NULL AND capture_before IS NOT NULL),
     CONSTRAINT only_succeeded_is_refunded CHECK (status = 'succeeded'::payment_status OR amount_refunding_minor = 0),
-    CONSTRAINT payment_amount_is_positive CHECK (amount_minor >= 1 AND amount_minor <= 99999999),
+    CONSTRAINT payment_amount_is_positive CHECK (amount_minor >= 1
+        AND amount_minor <= CASE currency WHEN 'idr'::text THEN '999999999999'::bigint ELSE 99999999::bigint END),
     CONSTRAINT payment_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT refunds_never_exceed_payment CHECK (0 <= amount_refunded_minor
         AND amount_refunded_minor <= amount_refunding_minor AND amount_refunding_minor <= COALESCE(captured_minor,
@@ -968,7 +1007,8 @@ CREATE TABLE refunds (
     updated_at       timestamptz   NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT refunds_pkey PRIMARY KEY (tenant_id, id),
     CONSTRAINT one_refund_per_key UNIQUE (idempotency_key, tenant_id),
-    CONSTRAINT refund_amount_is_positive CHECK (amount_minor >= 1 AND amount_minor <= 99999999),
+    CONSTRAINT refund_amount_is_positive CHECK (amount_minor >= 1
+        AND amount_minor <= CASE currency WHEN 'idr'::text THEN '999999999999'::bigint ELSE 99999999::bigint END),
     CONSTRAINT refund_reason_is_known CHECK (reason = ANY (ARRAY['duplicate'::text, 'fraudulent'::text,
         'requested_by_customer'::text])),
     CONSTRAINT succeeded_refund_exists_at_stripe CHECK (status <> 'succeeded'::refund_status
@@ -1451,4 +1491,24 @@ CREATE TABLE cell (
     CONSTRAINT cell_pkey PRIMARY KEY (only_row),
     CONSTRAINT cell_has_a_valid_name CHECK (name ~ '^[a-z]([a-z0-9-]{0,14}[a-z0-9])?$'::text),
     CONSTRAINT database_has_one_cell CHECK (only_row)
+);
+
+CREATE TABLE lives (
+    number            bigint      NOT NULL,
+    backup_at         timestamptz NOT NULL,
+    began_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    system_identifier bigint      NOT NULL,
+    timeline          bigint      NOT NULL,
+    wal_position      pg_lsn      NOT NULL,
+    CONSTRAINT lives_pkey PRIMARY KEY (number),
+    CONSTRAINT lives_follow_each_other UNIQUE (began_at),
+    CONSTRAINT backup_is_before_the_life CHECK (backup_at <= began_at)
+);
+
+CREATE TABLE unaccounted_intents (
+    tenant_id text        COLLATE "C" NOT NULL,
+    order_id  text        COLLATE "C" NOT NULL,
+    intent_id text        COLLATE "C" NOT NULL,
+    found_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT unaccounted_intents_pkey PRIMARY KEY (tenant_id, order_id, intent_id)
 );

@@ -149,7 +149,7 @@ func (q *Queries) IntentSearchRead(ctx context.Context, arg IntentSearchReadPara
 const StripeCallGet = `-- name: StripeCallGet :one
 
 SELECT c.stripe_key::text AS stripe_key, c.resource_id::text AS resource_id,
-    c.attempts::integer AS attempts, c.outcome::stripe_outcome AS outcome, c.in_doubt::boolean AS in_doubt,
+    c.params_sha256::bytea AS params_sha256, c.attempts::integer AS attempts, c.outcome::stripe_outcome AS outcome, c.in_doubt::boolean AS in_doubt,
     c.error_cached::boolean AS error_cached, c.http_status, c.error_code, c.object_id,
     c.request_ids::text[] AS request_ids,
     c.first_sent_at::timestamptz AS first_sent_at, c.last_sent_at::timestamptz AS last_sent_at,
@@ -167,19 +167,20 @@ type StripeCallGetParams struct {
 }
 
 type StripeCallGetRow struct {
-	StripeKey   string
-	ResourceID  string
-	Attempts    int32
-	Outcome     StripeOutcome
-	InDoubt     bool
-	ErrorCached bool
-	HttpStatus  *int16
-	ErrorCode   *string
-	ObjectID    *string
-	RequestIds  []string
-	FirstSentAt time.Time
-	LastSentAt  time.Time
-	AgeSeconds  float64
+	StripeKey    string
+	ResourceID   string
+	ParamsSha256 []byte
+	Attempts     int32
+	Outcome      StripeOutcome
+	InDoubt      bool
+	ErrorCached  bool
+	HttpStatus   *int16
+	ErrorCode    *string
+	ObjectID     *string
+	RequestIds   []string
+	FirstSentAt  time.Time
+	LastSentAt   time.Time
+	AgeSeconds   float64
 }
 
 // Calls are read from the view stripe_calls, and changed in its table, stripe_call_rows. A first attempt that is a
@@ -196,6 +197,7 @@ func (q *Queries) StripeCallGet(ctx context.Context, arg StripeCallGetParams) (S
 	err := row.Scan(
 		&i.StripeKey,
 		&i.ResourceID,
+		&i.ParamsSha256,
 		&i.Attempts,
 		&i.Outcome,
 		&i.InDoubt,
@@ -240,18 +242,18 @@ const StripeCallRecordAttempt = `-- name: StripeCallRecordAttempt :one
 WITH claim AS (
     SELECT k.tenant_id
     FROM idempotency_keys k
-    WHERE k.tenant_id = $1 AND k.key = $2 AND k.lease_token = $3
+    WHERE k.tenant_id = $4 AND k.key = $5 AND k.lease_token = $6
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 ), before AS MATERIALIZED (
-    SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256, c.first_sent_at, c.last_sent_at, c.attempts, c.outcome, c.in_doubt, c.error_cached, c.http_status, c.error_code, c.object_id, c.request_ids, c.first_sent_at <= clock_timestamp() - $4::interval AS past
+    SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256, c.first_sent_at, c.last_sent_at, c.attempts, c.outcome, c.in_doubt, c.error_cached, c.http_status, c.error_code, c.object_id, c.request_ids, c.first_sent_at <= clock_timestamp() - $7::interval AS past
     FROM claim
     JOIN stripe_calls c ON c.tenant_id = claim.tenant_id
-    WHERE c.stripe_key = $5 AND c.operation = $6 AND c.resource_id = $7
+    WHERE c.stripe_key = $1 AND c.operation = $2 AND c.resource_id = $3
 ), sent AS (
     INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id, params_sha256,
         first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, object_id, request_ids)
-    SELECT claim.tenant_id, $5, $6, $7, $8,
+    SELECT claim.tenant_id, $1, $2, $3, $8,
         coalesce(before.first_sent_at, clock_timestamp()),
         CASE WHEN before.past THEN before.last_sent_at ELSE clock_timestamp() END,
         coalesce(before.attempts, 0) + CASE WHEN before.past THEN 0 ELSE 1 END, 'sent',
@@ -263,25 +265,30 @@ WITH claim AS (
     SET attempts = s.attempts + 1, last_sent_at = clock_timestamp(),
         in_doubt = s.in_doubt OR s.outcome IN ('sent', 'unknown'),
         outcome = 'sent'
-    WHERE s.first_sent_at > clock_timestamp() - $4::interval
+    WHERE s.first_sent_at > clock_timestamp() - $7::interval
+      AND s.operation = $2 AND s.resource_id = $3
     RETURNING s.attempts, s.in_doubt
 )
 SELECT coalesce(sent.attempts, 0)::integer AS attempts,
     coalesce(sent.in_doubt, true)::boolean AS in_doubt,
-    (sent.attempts IS NULL OR coalesce(before.past, false))::boolean AS past_resend_cutoff
+    (sent.attempts IS NULL OR coalesce(before.past, false))::boolean AS past_resend_cutoff,
+    EXISTS (
+        SELECT FROM stripe_call_rows t
+        WHERE t.tenant_id = claim.tenant_id AND t.stripe_key = $1
+          AND (t.operation, t.resource_id) <> ($2, $3))::boolean AS taken
 FROM claim
 LEFT JOIN before ON true
 LEFT JOIN sent ON true
 `
 
 type StripeCallRecordAttemptParams struct {
+	StripeKey    string
+	Operation    string
+	ResourceID   string
 	TenantID     string
 	Key          string
 	LeaseToken   int64
 	ResendWithin time.Duration
-	StripeKey    string
-	Operation    string
-	ResourceID   string
 	ParamsSha256 []byte
 }
 
@@ -289,25 +296,31 @@ type StripeCallRecordAttemptRow struct {
 	Attempts         int32
 	InDoubt          bool
 	PastResendCutoff bool
+	Taken            bool
 }
 
 // Records an attempt of a call before its first byte is sent. Checks the fencing token of the claim. in_doubt: an
 // earlier attempt got no definite response, or none because its process exited. past_resend_cutoff: the call was
-// first sent longer ago than resend_within, so the attempt was not recorded and must not be sent. No row: the lease
-// was lost.
+// first sent longer ago than resend_within, so the attempt was not recorded and must not be sent. taken: another call
+// has the key; nothing was recorded. No row: the lease was lost.
 func (q *Queries) StripeCallRecordAttempt(ctx context.Context, arg StripeCallRecordAttemptParams) (StripeCallRecordAttemptRow, error) {
 	row := q.db.QueryRow(ctx, StripeCallRecordAttempt,
+		arg.StripeKey,
+		arg.Operation,
+		arg.ResourceID,
 		arg.TenantID,
 		arg.Key,
 		arg.LeaseToken,
 		arg.ResendWithin,
-		arg.StripeKey,
-		arg.Operation,
-		arg.ResourceID,
 		arg.ParamsSha256,
 	)
 	var i StripeCallRecordAttemptRow
-	err := row.Scan(&i.Attempts, &i.InDoubt, &i.PastResendCutoff)
+	err := row.Scan(
+		&i.Attempts,
+		&i.InDoubt,
+		&i.PastResendCutoff,
+		&i.Taken,
+	)
 	return i, err
 }
 

@@ -274,6 +274,31 @@ func (q *Queries) EndpointSet(ctx context.Context, arg EndpointSetParams) error 
 	return err
 }
 
+const LifeEndpointsEnabled = `-- name: LifeEndpointsEnabled :many
+SELECT id FROM webhook_endpoints WHERE id = ANY($1::text[]) AND disabled_at IS NULL ORDER BY id
+`
+
+// Of these webhook endpoints those that are enabled here.
+func (q *Queries) LifeEndpointsEnabled(ctx context.Context, ids []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, LifeEndpointsEnabled, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const SecretEnd = `-- name: SecretEnd :exec
 UPDATE webhook_secrets SET expires_at = clock_timestamp() + $1::interval
 WHERE tenant_id = $2 AND endpoint_id = $3 AND expires_at IS NULL

@@ -44,9 +44,10 @@ BEGIN
 
     -- To see how old the oldest transaction is, of whatever role: it keeps dead rows (payonce_database_oldest_transaction_seconds).
     BEGIN
-        GRANT pg_read_all_stats TO payonce_service, payonce_audit;
+        GRANT pg_read_all_stats TO payonce_owner;
+        REVOKE pg_read_all_stats FROM payonce_service, payonce_audit; -- They would see the SQL of every session, a password too.
     EXCEPTION WHEN insufficient_privilege THEN
-        RAISE NOTICE 'a superuser must grant pg_read_all_stats to payonce_service and payonce_audit, which see only their own sessions';
+        RAISE NOTICE 'a superuser must grant pg_read_all_stats to payonce_owner, which sees only its own sessions';
     END;
 
     EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM PUBLIC', current_schema());

@@ -106,6 +106,10 @@ func printAudit(w io.Writer, r audit.Report) error {
 	case len(drift) == 0:
 		drift = []string{"0; nothing to compare"}
 	}
+	for _, p := range r.PassedBy {
+		_, _ = fmt.Fprintf(w, "\npassed by: %d PaymentIntents of tenants that are not here, which took %d %s\n", p.Objects, p.Minor,
+			forTerminal(p.Currency))
+	}
 	compared := audit.Comparisons()
 	_, err := fmt.Fprintf(w, "\nmoney drift: %s\n%d checks: %d queries of the database, %d comparisons with Stripe\n",
 		strings.Join(drift, ", "), len(r.Checks), len(r.Checks)-compared, compared)

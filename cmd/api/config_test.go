@@ -247,7 +247,7 @@ func TestCommands(t *testing.T) {
 		require.LessOrEqual(t, strings.Count(errs, "\n"), 5+len(tenantCommands), "not the usage of every command: %s", errs)
 	}
 	_, _, errs := do("tenant", "create")
-	require.Equal(t, "api: tenant create: NAME is missing\n\nusage: api tenant create NAME [-cell CELL]\n\n"+
+	require.Equal(t, "api: tenant create: NAME is missing\n\nusage: api tenant create NAME [-cell CELL] [-id TENANT]\n\n"+
 		"  create a tenant; prints its id and API key, once\n", errs)
 	_, _, errs = do("bogus")
 	require.Equal(t, "api: unknown command \"bogus\"\n\nusage: api COMMAND\n\n`api help` lists the commands.\n", errs)

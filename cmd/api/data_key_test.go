@@ -74,6 +74,7 @@ func TestSecretsOfTenantsAreSealed(t *testing.T) {
 	// A secret that was put into another tenant's row does not pass for its own.
 	w.Exec("ALTER TABLE tenants DISABLE TRIGGER USER")
 	w.Exec("UPDATE tenants SET fingerprint_secret = $2 WHERE id = $1", without.ID, secret)
+	w.Exec("ALTER TABLE tenants ENABLE TRIGGER USER")
 	swapped := w.Process().As(without).Pay("k", "ord_none", "pm_card_visa")
 	require.Equal(t, http.StatusInternalServerError, swapped.Status, "%s", swapped.Body)
 }

@@ -38,6 +38,7 @@ func (p patient) database(ctx context.Context, d *diagnosis) {
 	rowSecurity(d, f)
 	pooler(ctx, d, pool, f)
 	schema(ctx, d, pool, f)
+	guards(ctx, d, pool, f)
 	p.encryption(ctx, d, pool, f)
 	p.retention(ctx, d, pool, f)
 	p.clock(d, "clock.database", "the database's", f.Now, f.Asked, f.Answered, 0)
@@ -175,6 +176,10 @@ func pooler(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.F
 }
 
 func schema(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.Facts) {
+	if f.Elsewhere != nil {
+		d.say(bad, "database.schema", "%w", f.Elsewhere)
+		return
+	}
 	if !f.Migrated { // asking for the migrations would make their table
 		d.say(bad, "database.schema", "the database is empty; run `api migrate`")
 		return
@@ -186,6 +191,25 @@ func schema(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.F
 		d.say(bad, "database.schema", "%w", err)
 	default:
 		d.say(healthy, "database.schema", "has every migration of this program, up to %d", postgres.SchemaVersion())
+	}
+}
+
+// guards are what makes the database refuse what must not be.
+func guards(ctx context.Context, d *diagnosis, pool *postgres.Pool, f postgres.Facts) {
+	const id = "database.guards"
+	if !f.Migrated {
+		d.notAsked("the database is empty", id)
+		return
+	}
+	missing, err := pool.MissingGuards(ctx)
+	switch shown := missing[:min(len(missing), 5)]; {
+	case err != nil:
+		d.say(bad, id, "%w", err)
+	case len(missing) > 0:
+		d.say(bad, id, "%d guards are missing or disabled: %s; make them as `api migrate print` shows them, or restore again",
+			len(missing), strings.Join(shown, ", "))
+	default:
+		d.say(healthy, id, "every constraint, trigger and unique index is there and enabled")
 	}
 }
 

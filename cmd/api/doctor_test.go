@@ -72,7 +72,7 @@ func newClinic(t *testing.T, restricted ...string) *clinic {
 	running, err := broker.Open(t.Context(), brokerURL, broker.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = running.Close() })
-	c.makeStream(brokerURL, jetstream.FileStorage, 7*24*time.Hour)
+	c.makeStream(brokerURL, jetstream.FileStorage, 8*24*time.Hour)
 	return c
 }
 
@@ -183,7 +183,7 @@ func TestDoctor(t *testing.T) {
 			require.Equal(t, healthy, check.Status, "%s: %s", id, check.Detail)
 		}
 		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
-		require.Len(t, found, 25)
+		require.Len(t, found, 26)
 	})
 
 	t.Run("TakesNoEventOfATypeThatIsNotSentForTheLast", func(t *testing.T) {
@@ -433,13 +433,13 @@ func TestDoctor(t *testing.T) {
 		{name: "BrokerUnknown", ill: func(c *clinic) func() { return c.set("BROKER_URL", "redis://127.0.0.1") },
 			id: "broker.reachable", status: bad, says: `unsupported scheme "redis:"`},
 		{name: "StreamInMemory", ill: func(c *clinic) func() {
-			c.makeStream(c.env["BROKER_URL"], jetstream.MemoryStorage, 7*24*time.Hour)
-			return func() { c.makeStream(c.env["BROKER_URL"], jetstream.FileStorage, 7*24*time.Hour) }
+			c.makeStream(c.env["BROKER_URL"], jetstream.MemoryStorage, 8*24*time.Hour)
+			return func() { c.makeStream(c.env["BROKER_URL"], jetstream.FileStorage, 8*24*time.Hour) }
 		}, id: "broker.stream", status: bad, says: "storage is Memory, not File"},
 		{name: "StreamThatForgets", ill: func(c *clinic) func() {
 			c.makeStream(c.env["BROKER_URL"], jetstream.FileStorage, time.Hour)
-			return func() { c.makeStream(c.env["BROKER_URL"], jetstream.FileStorage, 7*24*time.Hour) }
-		}, id: "broker.stream", status: bad, says: "max_age is 1h0m0s, not 168h0m0s"},
+			return func() { c.makeStream(c.env["BROKER_URL"], jetstream.FileStorage, 8*24*time.Hour) }
+		}, id: "broker.stream", status: bad, says: "max_age is 1h0m0s, not 192h0m0s"},
 
 		{name: "WebhookSecretMissing", ill: func(c *clinic) func() { return c.set("STRIPE_WEBHOOK_SECRET", "") },
 			id: "settings.webhook_secret", status: warning, says: "STRIPE_WEBHOOK_SECRET is unset.*`api setup stripe -url "},
@@ -638,7 +638,7 @@ func (c *clinic) command(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&report))
 	require.True(t, report.OK)
-	require.Len(t, report.Checks, 25)
+	require.Len(t, report.Checks, 26)
 	require.Equal(t, "settings", report.Checks[0].ID)
 	require.Equal(t, "ok", report.Checks[0].Status)
 

@@ -88,6 +88,8 @@ func commands() []command {
 			"exit codes: 0 nothing bad, 1 something is bad, 2 could not run", doctor},
 		command{"audit", "[-since 48h] [-json]", "check every invariant, and compare with Stripe; " +
 			"exit codes: 0 clean, 1 violations, 2 could not run or not check everything", auditCommand},
+		command{"restored", "[-at TIME] [-json] [-again]", "begin a new life after a restore, or a failover that lost commits, " +
+			"as the owner of the tables and before any process serves; exit codes: 0 done, 1 failed, or a person must act", restored},
 		command{
 			"relay replay", "-since 2h", "send published events again, for a broker that lost its log", relayReplay,
 		},

@@ -133,11 +133,27 @@ func prepareSchema(ctx context.Context, c config, pool *postgres.Pool, log *slog
 		if errors.Is(err, postgres.ErrSchemaTooOld) {
 			return fmt.Errorf("%w; run `api migrate`, or set AUTO_MIGRATE=true", err)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return checkGuards(ctx, pool)
 	}
 	applied, err := migrateAs(ctx, pool, c.Cell)
 	for _, m := range applied {
 		log.Info("migrated", "migration", m.Name)
+	}
+	if err != nil {
+		return err
+	}
+	return checkGuards(ctx, pool)
+}
+
+// checkGuards stops the start on a database that would not refuse what must not be.
+func checkGuards(ctx context.Context, pool *postgres.Pool) error {
+	missing, err := pool.MissingGuards(ctx)
+	if err == nil && len(missing) > 0 {
+		err = fmt.Errorf("the database lacks %d guards or has them disabled, among them %s: `api doctor` says what to do",
+			len(missing), missing[0])
 	}
 	return err
 }

@@ -22,7 +22,7 @@ import (
 // tenantCommands are for the operator of the service: no route creates a tenant or an API key.
 var tenantCommands = []command{
 	{
-		"tenant create", "NAME [-cell CELL]",
+		"tenant create", "NAME [-cell CELL] [-id TENANT]",
 		"create a tenant; prints its id and API key, once", tenantCreate,
 	},
 	{"tenant list", "", "list the tenants, as JSON, one a line", tenantList},
@@ -47,6 +47,13 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 	flags, cell := flags("tenant create"), ""
 	flags.Func("cell", "the cell that the tenant is made in, and that its API keys name; default: that of the database",
 		func(s string) error { cell = s; return httpapi.CheckCell(s) })
+	id := ids.New(ids.Tenant)
+	flags.Func("id", "the id of a tenant that a restore has lost; default: a new id", func(s string) error {
+		if id = s; !ids.Is(ids.Tenant, id) {
+			return errors.New("this is no tenant's id")
+		}
+		return nil
+	})
 	given, err := parse(flags, args, "NAME")
 	if err != nil {
 		return err
@@ -57,7 +64,6 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 	}
 	secret := make([]byte, 32) // of the fingerprints: requests of two tenants never have the same one
 	_, _ = rand.Read(secret)   // never fails
-	id := ids.New(ids.Tenant)
 	return cli.withDataKey(ctx, func(pool *postgres.Pool) error {
 		cell, err := cli.cellOf(ctx, pool, cell)
 		if err != nil {

@@ -150,7 +150,7 @@ func TestCommandsOnADatabaseWithoutTheSchema(t *testing.T) {
 	pool := dbtest.New(t)
 	_, err := pool.Raw().Exec(t.Context(), `DELETE FROM goose_db_version WHERE version_id > 1;
 		ALTER TABLE tenants RENAME TO put_aside; ALTER TABLE outbox_events RENAME TO put_aside_too;
-		ALTER TABLE api_keys RENAME TO put_aside_also`)
+		ALTER TABLE api_keys RENAME TO put_aside_also; ALTER TABLE event_feeds RENAME TO put_aside_at_last`)
 	require.NoError(t, err)
 	says(pool.Raw().Config().ConnString(), `the database schema is older than this program: 00002_\w+\.sql is missing`)
 

@@ -75,7 +75,7 @@ var parts = []part{
 			"internal/postgres/queries_checkouts_test.go", "internal/postgres/queries_invariants_checkouts_test.go",
 			"internal/postgres/queries_operator_checkouts_test.go",
 			"internal/http/lists_checkouts_test.go", "internal/http/waits_checkouts_test.go",
-			"internal/payments/invariants_checkouts_test.go", "internal/keyhistory/history_checkouts_test.go",
+			"internal/payments/invariants_checkouts_test.go", "internal/lives/lives_checkouts_test.go", "internal/lives/lost_checkouts.go", "internal/keyhistory/history_checkouts_test.go",
 			"testkit/world/checkouts.go", "testkit/shop/", "testkit/openapi/apitest_test.go",
 			"cmd/api/secrets_test.go",
 		},
@@ -108,7 +108,7 @@ var parts = []part{
 		needs: []string{"consumers"},
 		paths: []string{
 			"internal/notifier/",
-			"cmd/api/part_webhooks.go",
+			"cmd/api/part_webhooks.go", "internal/lives/lost_webhooks.go",
 			"internal/http/webhook_endpoints.go", "internal/http/problem_texts_webhook_endpoints.go",
 			"internal/http/contract_webhooks_test.go", "docs/receive-webhooks.md",
 			"db/migrations/00010_webhooks.sql", "db/queries/deliveries.sql", "db/queries/webhook_endpoints.sql",

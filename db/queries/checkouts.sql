@@ -150,3 +150,15 @@ GROUP BY state;
 
 -- name: KeyHistoryCheckout :one
 SELECT * FROM checkouts WHERE tenant_id = @tenant_id AND id = @id;
+
+-- name: LifeHoldReservations :execrows
+-- Keeps what a checkout has reserved until it is known what the lost life has paid.
+UPDATE reservations SET expires_at = greatest(expires_at, clock_timestamp() + @hold::interval)
+WHERE status = 'held' AND expires_at IS NOT NULL;
+
+-- name: LifeCheckoutsMissing :many
+-- Of these checkouts those that are not here.
+SELECT lost.id::text AS id
+FROM (SELECT unnest(@ids::text[]) AS id) lost
+WHERE NOT EXISTS (SELECT FROM checkouts c WHERE c.id = lost.id)
+ORDER BY lost.id;

@@ -44,25 +44,29 @@ WHERE e.tenant_id = @tenant_id AND e.aggregate_id = target.aggregate_id AND e.ve
 
 -- name: FeedCursor :one
 -- Returns the position after which a reader continues. No row: the event does not exist, has no position yet, is
--- another tenant's, or events after it were removed, so that the reader would miss some.
+-- another tenant's, of a life before this one, or events after it were removed, so that the reader would miss some.
 SELECT c.position::bigint AS position
 FROM (
     SELECT e.position
     FROM outbox_events e
-    WHERE e.tenant_id = @tenant_id AND e.aggregate_id = @aggregate_id AND e.version = @version
+    WHERE e.tenant_id = @tenant_id AND e.aggregate_id = @aggregate_id AND e.version = @version AND e.life = @life
     UNION ALL
     SELECT f.removed_through
     FROM event_feeds f
     WHERE f.tenant_id = @tenant_id AND f.removed_event = @event_id::text
     OFFSET 0) c -- the event is looked up by its key, whatever its position
-WHERE c.position >= coalesce((SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = @tenant_id), 0)
+WHERE c.position >= coalesce((
+    SELECT greatest(f.removed_through, f.begins_after + 1) FROM event_feeds f WHERE f.tenant_id = @tenant_id), 0)
 LIMIT 1;
 
 -- name: FeedList :many
-SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at, position::bigint AS position
-FROM outbox_events
-WHERE tenant_id = @tenant_id AND position > @after_position::bigint
-ORDER BY position LIMIT @limit_rows;
+-- Events of this life after a position.
+SELECT e.tenant_id, e.aggregate_id, e.life, e.version, e.type, e.data, e.traceparent, e.created_at,
+    e.position::bigint AS position
+FROM outbox_events e
+WHERE e.tenant_id = @tenant_id AND e.position > greatest(@after_position::bigint, (
+    SELECT f.begins_after FROM event_feeds f WHERE f.tenant_id = @tenant_id))
+ORDER BY e.position LIMIT @limit_rows;
 
 -- name: FeedDue :one
 -- Locks a feed whose oldest event may be past its retention. skip: tenants whose events could not be deleted. No row:
@@ -91,7 +95,7 @@ WITH oldest AS MATERIALIZED (
     DELETE FROM outbox_events e USING old
     WHERE e.tenant_id = @tenant_id AND e.aggregate_id = old.aggregate_id AND e.version = old.version
       AND e.published_at IS NOT NULL
-    RETURNING e.position, e.aggregate_id || '-' || e.version AS event_id
+    RETURNING e.position, e.aggregate_id || '-' || (e.life + e.version) AS event_id
 ), last AS (
     SELECT gone.position, gone.event_id FROM gone ORDER BY gone.position DESC LIMIT 1
 ), feed AS (

@@ -32,14 +32,14 @@ SELECT EXISTS (SELECT FROM inbox_events WHERE consumer = @consumer AND event_id 
 -- Our own row of an event, received or not, and those of the earlier events of its subject that the consumer has not
 -- received, of the types that it wants (none: all), oldest first. No row of that version: it is no event of ours, or was
 -- removed after its retention.
-SELECT e.tenant_id, e.aggregate_id, e.version, e.type, e.data, e.traceparent, e.created_at
+SELECT e.tenant_id, e.aggregate_id, e.life, e.version, e.type, e.data, e.traceparent, e.created_at
 FROM outbox_events e
 WHERE e.tenant_id = @tenant_id AND e.aggregate_id = @aggregate_id AND e.version <= @version
   AND (e.version = @version
     OR (cardinality(@types::text[]) = 0 OR e.type = ANY(@types::text[]))
       AND NOT EXISTS (
           SELECT FROM inbox_events i
-          WHERE i.consumer = @consumer AND i.event_id = e.aggregate_id || '-' || e.version))
+          WHERE i.consumer = @consumer AND i.event_id = e.aggregate_id || '-' || (e.life + e.version)))
 ORDER BY e.version;
 
 -- name: FeedsToPlace :many
@@ -66,13 +66,13 @@ WITH behind AS MATERIALIZED (
       AND first.created_at < clock_timestamp() - @delay::interval
     ORDER BY f.tenant_id LIMIT @tenants_max
 )
-SELECT behind.tenant_id, e.aggregate_id, e.version, e.position::bigint AS position, e.old::boolean AS old,
+SELECT behind.tenant_id, e.aggregate_id, e.life, e.version, e.position::bigint AS position, e.old::boolean AS old,
     ((cardinality(@types::text[]) = 0 OR e.type = ANY(@types::text[])) AND NOT EXISTS (
         SELECT FROM inbox_events i
-        WHERE i.consumer = @consumer AND i.event_id = e.aggregate_id || '-' || e.version))::boolean AS missed
+        WHERE i.consumer = @consumer AND i.event_id = e.aggregate_id || '-' || (e.life + e.version)))::boolean AS missed
 FROM behind
 CROSS JOIN LATERAL (
-    SELECT o.aggregate_id, o.version, o.type, o.position, o.created_at < clock_timestamp() - @delay::interval AS old
+    SELECT o.aggregate_id, o.life, o.version, o.type, o.position, o.created_at < clock_timestamp() - @delay::interval AS old
     FROM outbox_events o
     WHERE o.tenant_id = behind.tenant_id AND o.position > behind.position
     ORDER BY o.position LIMIT @events_max) e

@@ -27,7 +27,7 @@ WHERE (
     e.type IN ('payment.succeeded', 'refund.succeeded'))
   AND e.published_at < clock_timestamp() - interval '2 minutes'
   AND NOT EXISTS (
-      SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version);
+      SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || (e.life + e.version));
 
 -- name: InvariantLedgerSumsToZero :many
 -- I8: debits equal credits in every currency, for each event and so for all.

@@ -9,4 +9,4 @@ FROM outbox_events e
 WHERE e.published_at BETWEEN (SELECT min(i.received_at) FROM inbox_events i WHERE i.consumer = 'notifier')
         AND clock_timestamp() - interval '2 minutes'
   AND NOT EXISTS (
-      SELECT FROM inbox_events i WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version);
+      SELECT FROM inbox_events i WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || (e.life + e.version));

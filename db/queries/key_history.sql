@@ -33,7 +33,7 @@ FROM (
 ORDER BY c.first_sent_at, c.stripe_key LIMIT 100;
 
 -- name: KeyHistoryEvents :many
-SELECT aggregate_id, version, type, created_at, published_at
+SELECT aggregate_id, life, version, type, created_at, published_at
 FROM outbox_events
 WHERE tenant_id = @tenant_id AND aggregate_id = ANY(@aggregate_ids::text[])
 ORDER BY created_at, seq LIMIT 100;

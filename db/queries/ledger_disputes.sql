@@ -32,7 +32,8 @@ LEFT JOIN LATERAL (
     WHERE v.tenant_id = b.tenant_id AND v.dispute_id = b.resource_id AND v.currency = b.currency
       AND EXISTS (
           SELECT FROM inbox_events i
-          WHERE i.consumer = 'ledger' AND i.status = 'done' AND i.event_id = concat(v.dispute_id, '-', v.version))) m
+          WHERE i.consumer = 'ledger' AND i.status = 'done' AND i.version = v.version
+            AND i.event_id > v.dispute_id || '-' AND i.event_id < v.dispute_id || '.')) m
     ON true
 WHERE b.booked <> coalesce(m.moved, 0)
   AND NOT EXISTS ( -- inbox rows are deleted after 45 days, entries never

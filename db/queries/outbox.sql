@@ -41,7 +41,7 @@ WITH expired AS (
 ), sending AS MATERIALIZED (
     SELECT unnest(held.heads) AS seq FROM held
 ), heads AS MATERIALIZED (
-    SELECT o.tenant_id, o.aggregate_id, o.version, o.seq, o.type, o.data, o.traceparent, o.created_at, o.attempts
+    SELECT o.tenant_id, o.aggregate_id, o.life, o.version, o.seq, o.type, o.data, o.traceparent, o.created_at, o.attempts
     FROM outbox_events o
     WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.seq > @after_seq
       AND o.next_attempt_at < clock_timestamp()
@@ -58,14 +58,14 @@ WITH expired AS (
 ), batch AS (
     SELECT * FROM heads
     UNION ALL
-    SELECT f.tenant_id, f.aggregate_id, f.version, f.seq, f.type, f.data, f.traceparent, f.created_at, f.attempts
+    SELECT f.tenant_id, f.aggregate_id, f.life, f.version, f.seq, f.type, f.data, f.traceparent, f.created_at, f.attempts
     FROM (SELECT heads.*, heads.version + @run_max::bigint AS run_end FROM heads OFFSET 0) h
     JOIN outbox_events f ON f.tenant_id = h.tenant_id AND f.aggregate_id = h.aggregate_id
         AND f.version > h.version AND f.version < h.run_end
     WHERE coalesce(f.published_at, f.parked_at) IS NULL
 )
 SELECT lease.id AS lease_id, coalesce((SELECT min(held.id) FROM held), lease.id)::bigint AS oldest_lease,
-    batch.tenant_id, batch.aggregate_id, batch.version, batch.seq, batch.type, batch.data, batch.traceparent,
+    batch.tenant_id, batch.aggregate_id, batch.life, batch.version, batch.seq, batch.type, batch.data, batch.traceparent,
     batch.created_at, batch.attempts
 FROM lease CROSS JOIN batch;
 
@@ -137,14 +137,30 @@ UPDATE outbox_events
 SET parked_at = NULL, attempts = 0, next_attempt_at = '-infinity'
 WHERE tenant_id = @tenant_id AND aggregate_id = @aggregate_id AND parked_at IS NOT NULL;
 
+-- name: OutboxReplayTenants :many
+-- Returns tenants that have events in their feed.
+SELECT tenant_id FROM event_feeds WHERE tenant_id > @after AND last_position > removed_through
+ORDER BY tenant_id LIMIT @limit_rows;
+
 -- name: OutboxReplayFind :many
--- Returns the aggregates with published events in a window, each with the first of them, oldest first. It reads the
--- whole outbox, so it comes before OutboxLock.
-SELECT tenant_id, aggregate_id, min(version)::bigint AS version
-FROM outbox_events
-WHERE published_at >= @since::timestamptz AND published_at < @until::timestamptz
-GROUP BY tenant_id, aggregate_id
-ORDER BY min(seq) LIMIT @limit_rows;
+-- Reads a page of a tenant's feed, before OutboxLock. Returns the aggregates with events that were published in a window,
+-- each with the first of them on the page, and through, where the next page begins. Without such events one row has
+-- through alone; without any event it is zero.
+WITH page AS MATERIALIZED (
+    SELECT e.aggregate_id, e.version, e.position, e.published_at
+    FROM outbox_events e
+    WHERE e.tenant_id = @tenant_id AND e.position > @after_position::bigint
+    ORDER BY e.position LIMIT @limit_rows
+)
+SELECT coalesce((SELECT max(page.position) FROM page), 0)::bigint AS through,
+    coalesce(found.aggregate_id, '')::text AS aggregate_id, coalesce(found.version, 0)::bigint AS version
+FROM (SELECT) one
+LEFT JOIN (
+    SELECT page.aggregate_id, min(page.version) AS version
+    FROM page
+    WHERE page.published_at >= @since::timestamptz AND page.published_at < @until::timestamptz
+    GROUP BY page.aggregate_id) found ON true
+ORDER BY found.aggregate_id;
 
 -- name: OutboxReplay :execrows
 -- Makes published events unpublished again, after OutboxLock in the same transaction. Whole aggregates, from a version

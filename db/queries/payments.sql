@@ -15,7 +15,7 @@
 
 -- name: PaymentBegin :many
 -- T1: claims the key, records the payment, its event and the call it is about to make, and returns what the order says of
--- it. Claims nothing unless the order can be paid, was not made by a checkout, has no live payment, and no payment has
+-- it; before_life: a life that was lost may have paid it. Claims nothing unless the order can be paid, was not made by a checkout, has no live payment, and no payment has
 -- created, closed or retired the PaymentIntent since the caller read it; or, if the caller has read nothing and takes
 -- the payment for the order's first, unless it is. It waits for no order that another transaction has locked: such a row
 -- is not done either. A second live payment of an order violates one_live_payment_per_order, a second creation of its
@@ -36,7 +36,7 @@ WITH asked AS MATERIALIZED (
             unnest(@traceparents::text[]) AS traceparent
         LIMIT cardinality(@keys::text[])) a
 ), payable AS MATERIALIZED (
-    SELECT asked.*, o.amount_minor, o.currency, o.version AS order_version
+    SELECT asked.*, o.amount_minor, o.currency, o.version AS order_version, o.created_at AS order_created_at
     FROM asked
     JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
@@ -72,7 +72,8 @@ WITH asked AS MATERIALIZED (
     SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
     FROM begun
 )
-SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version
+SELECT begun.ordinal::integer AS ordinal, begun.amount_minor, begun.currency, begun.order_version,
+    EXISTS (SELECT FROM lives l WHERE l.began_at > begun.order_created_at) AS before_life
 FROM begun;
 
 -- name: PaymentIntentRecord :many
@@ -252,8 +253,10 @@ LEFT JOIN LATERAL (
 SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id;
 
 -- name: PaymentWithOrder :one
--- A payment and its order, as of the same moment; and how long the payment has had its status.
-SELECT sqlc.embed(p), sqlc.embed(o), extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+-- A payment and its order, as of the same moment; how long the payment has had its status; and whether a life that was
+-- lost may have paid the order.
+SELECT sqlc.embed(p), sqlc.embed(o), extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds,
+    EXISTS (SELECT FROM lives l WHERE l.began_at > o.created_at) AS before_life
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = @tenant_id AND p.id = @id;
@@ -305,13 +308,17 @@ ORDER BY scanned.id DESC LIMIT @limit_rows;
 SELECT * FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND ended_id IS NULL;
 
--- name: PaymentInsert :exec
--- Inserts a payment. Without an intent it records that the call which creates one is about to be sent.
+-- name: PaymentInsert :one
+-- Inserts a payment. Without an intent it records that the call which creates one is about to be sent. Returns whether a
+-- life that was lost may have paid the order.
 INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, manual_capture,
     intent_number, intent_id, create_sent_at, created_at)
 VALUES (@tenant_id, @id, @order_id, @idempotency_key, @amount_minor, @currency, @payment_method, @manual_capture,
     @intent_number, sqlc.narg(intent_id), CASE WHEN sqlc.narg(intent_id)::text IS NULL THEN clock_timestamp() END,
-    @created_at);
+    @created_at)
+RETURNING EXISTS (
+    SELECT FROM orders o JOIN lives l ON l.began_at > o.created_at
+    WHERE o.tenant_id = @tenant_id AND o.id = @order_id) AS before_life;
 
 -- name: PaymentNextIntent :execrows
 -- Moves to the order's next PaymentIntent, because Stripe repeats an error for the creation of this one. Zero rows:
@@ -414,15 +421,15 @@ CROSS JOIN LATERAL (
 ORDER BY i.n;
 
 -- name: PaymentOfIntentElsewhere :many
--- Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time,
--- and none is older than the first intent of its order by more than the time in which its creation may be tried again.
--- Later intents have an index.
+-- Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time: the
+-- payment that made its order's first intent is not younger than the intent, and not older by more than the time in which
+-- the creation may be tried again. Later intents have an index.
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
     SELECT q.*
     FROM payments q
-    WHERE q.tenant_id = t.id AND q.id >= @from_id::text AND q.intent_id = @intent_id
+    WHERE q.tenant_id = t.id AND q.id >= @from_id::text AND q.id < @until_id::text AND q.intent_id = @intent_id
       AND (q.tenant_id, q.order_id) <> (@tenant_id::text, @order_id::text)
     LIMIT 1) p
 UNION ALL

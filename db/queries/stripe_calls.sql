@@ -4,7 +4,7 @@
 -- name: StripeCallGet :one
 -- No row: no attempt of the call was recorded, so it was never sent.
 SELECT c.stripe_key::text AS stripe_key, c.resource_id::text AS resource_id,
-    c.attempts::integer AS attempts, c.outcome::stripe_outcome AS outcome, c.in_doubt::boolean AS in_doubt,
+    c.params_sha256::bytea AS params_sha256, c.attempts::integer AS attempts, c.outcome::stripe_outcome AS outcome, c.in_doubt::boolean AS in_doubt,
     c.error_cached::boolean AS error_cached, c.http_status, c.error_code, c.object_id,
     c.request_ids::text[] AS request_ids,
     c.first_sent_at::timestamptz AS first_sent_at, c.last_sent_at::timestamptz AS last_sent_at,
@@ -16,8 +16,8 @@ WHERE c.tenant_id = @tenant_id AND c.stripe_key = @stripe_key AND c.operation = 
 -- name: StripeCallRecordAttempt :one
 -- Records an attempt of a call before its first byte is sent. Checks the fencing token of the claim. in_doubt: an
 -- earlier attempt got no definite response, or none because its process exited. past_resend_cutoff: the call was
--- first sent longer ago than resend_within, so the attempt was not recorded and must not be sent. No row: the lease
--- was lost.
+-- first sent longer ago than resend_within, so the attempt was not recorded and must not be sent. taken: another call
+-- has the key; nothing was recorded. No row: the lease was lost.
 WITH claim AS (
     SELECT k.tenant_id
     FROM idempotency_keys k
@@ -45,11 +45,16 @@ WITH claim AS (
         in_doubt = s.in_doubt OR s.outcome IN ('sent', 'unknown'),
         outcome = 'sent'
     WHERE s.first_sent_at > clock_timestamp() - @resend_within::interval
+      AND s.operation = @operation AND s.resource_id = @resource_id
     RETURNING s.attempts, s.in_doubt
 )
 SELECT coalesce(sent.attempts, 0)::integer AS attempts,
     coalesce(sent.in_doubt, true)::boolean AS in_doubt,
-    (sent.attempts IS NULL OR coalesce(before.past, false))::boolean AS past_resend_cutoff
+    (sent.attempts IS NULL OR coalesce(before.past, false))::boolean AS past_resend_cutoff,
+    EXISTS (
+        SELECT FROM stripe_call_rows t
+        WHERE t.tenant_id = claim.tenant_id AND t.stripe_key = @stripe_key
+          AND (t.operation, t.resource_id) <> (@operation, @resource_id))::boolean AS taken
 FROM claim
 LEFT JOIN before ON true
 LEFT JOIN sent ON true;

@@ -72,3 +72,7 @@ VALUES (@tenant_id, @endpoint_id, @version, @secret);
 -- Seals a secret anew. Zero rows: it was removed meanwhile. The id is that of SealedOtherwise.
 UPDATE webhook_secrets SET secret = @sealed
 WHERE tenant_id = @tenant_id AND concat_ws(' ', endpoint_id, version) = @id::text AND secret = @was;
+
+-- name: LifeEndpointsEnabled :many
+-- Of these webhook endpoints those that are enabled here.
+SELECT id FROM webhook_endpoints WHERE id = ANY(@ids::text[]) AND disabled_at IS NULL ORDER BY id;

@@ -28,6 +28,8 @@ type Report struct {
 	OK         bool    `json:"ok"`
 	Checks     []Check `json:"checks"`
 	MoneyDrift []Drift `json:"money_drift"`
+	// PassedBy is what was taken for tenants that are not here: of another cell, or lost by a restore.
+	PassedBy []PassedBy `json:"passed_by,omitempty"`
 
 	// Partial: not everything was compared with Stripe.
 	Partial bool `json:"-"`
@@ -47,6 +49,13 @@ type Check struct {
 // added.
 type Drift struct {
 	Currency string `json:"currency"`
+	Minor    int64  `json:"minor"`
+}
+
+// PassedBy is a number of PaymentIntents, and what they took, in minor units of a currency.
+type PassedBy struct {
+	Currency string `json:"currency"`
+	Objects  int    `json:"objects"`
 	Minor    int64  `json:"minor"`
 }
 
@@ -71,12 +80,25 @@ func Run(
 	disputed := compareDisputes(ctx, pool, gateway, now.Add(-since))
 	checks, notRun = append(checks, disputed), errors.Join(notRun, disputed.Err)
 	// part: disputes }
+	guarded := checkGuards(ctx, pool)
+	checks, notRun = append(checks, guarded), errors.Join(notRun, guarded.Err)
 	compared, err := compareWithStripe(ctx, pool, gateway, registered, now.Add(-since))
 	report := newReport(checks, compared, err)
 	if report.offends {
 		return report, nil
 	}
 	return report, errors.Join(notRun, err) // nothing offends, and not everything was checked
+}
+
+// checkGuards lists what the database lacks of the constraints, triggers and unique indexes that keep the invariants.
+func checkGuards(ctx context.Context, pool *postgres.Pool) postgres.Check {
+	c := postgres.Check{ID: "I0", Name: "every guard of the database is there and enabled"}
+	missing, err := pool.MissingGuards(ctx)
+	c.Err = err
+	for _, guard := range missing {
+		c.Rows = append(c.Rows, postgres.Violation{Subject: guard, Detail: "is missing or disabled"})
+	}
+	return c
 }
 
 func compareWithStripe(
@@ -145,6 +167,10 @@ func newReport(checks []postgres.Check, compared reconcile.Comparison, incompara
 	}
 	for _, currency := range slices.Sorted(maps.Keys(compared.Drift)) {
 		report.MoneyDrift = append(report.MoneyDrift, Drift{currency, compared.Drift[currency]})
+	}
+	for _, currency := range slices.Sorted(maps.Keys(compared.PassedBy)) {
+		sum := compared.PassedBy[currency]
+		report.PassedBy = append(report.PassedBy, PassedBy{currency, sum.Objects, sum.Minor})
 	}
 	return report
 }

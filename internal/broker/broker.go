@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// messageRetention is how long JetStream keeps a message. A broker elsewhere may have its own setting: seven
-	// days by default, and at most fourteen.
-	messageRetention = 7 * 24 * time.Hour
+	// messageRetention is how long JetStream keeps a message: as long as the outbox keeps its event. Another broker has its
+	// own setting, at most fourteen days.
+	messageRetention = outbox.Retention
 
 	// PublishWithin is how long Publish takes at most, if the caller does not give less.
 	PublishWithin = 10 * time.Second
@@ -29,8 +29,7 @@ const (
 )
 
 const (
-	_ = uint(outbox.Retention - messageRetention) // an event that a broker lost can be sent again
-	_ = uint(inbox.Retention - 2*7*24*time.Hour)  // a message that a broker can still redeliver is a known duplicate
+	_ = uint(inbox.Retention - 2*7*24*time.Hour) // a message that a broker can still redeliver is a known duplicate
 )
 
 // Broker publishes and delivers. All methods may be called from several goroutines.

@@ -25,6 +25,7 @@ var embeddedScheme = Scheme{
 		return openEmbedded(brokerURL, o)
 	},
 	Examine: examineEmbedded,
+	Since:   sinceEmbedded,
 }
 
 // embedded is a JetStream server in this process, for development and for services of one process. Every write is

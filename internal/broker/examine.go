@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -67,12 +66,8 @@ func examineNATS(ctx context.Context, brokerURL string) (State, error) {
 }
 
 func (b *jetStream) examine(ctx context.Context) (st State, err error) {
-	for b.conn.Status() != nats.CONNECTED { // it connects in the background, and tries every server
-		select {
-		case <-ctx.Done():
-			return st, errors.Join(errNotConnected, b.conn.LastError())
-		case <-b.conn.StatusChanged(nats.CONNECTED):
-		}
+	if err := b.connected(ctx); err != nil {
+		return st, err
 	}
 	st.Reached = "NATS " + b.conn.ConnectedServerVersion()
 	stream, err := b.js.Stream(ctx, streamName)

@@ -73,7 +73,7 @@ func TestExamineAStreamWithOtherSettings(t *testing.T) {
 		"None":         {change: func(*jetstream.StreamConfig) {}},
 		"KeptLonger":   {change: func(c *jetstream.StreamConfig) { c.MaxAge *= 2 }},
 		"KeptForEver":  {change: func(c *jetstream.StreamConfig) { c.MaxAge = 0 }},
-		"KeptShorter":  {change: func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, loses: "max_age is 1h0m0s, not 168h0m0s"},
+		"KeptShorter":  {change: func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, loses: "max_age is 1h0m0s, not 192h0m0s"},
 		"InMemory":     {change: func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, loses: "storage is Memory, not File"},
 		"Subjects":     {change: func(c *jetstream.StreamConfig) { c.Subjects = []string{"payonce.ten_1.>"} }, loses: "subjects is payonce.ten_1.>, not payonce.>"},
 		"ShortWindow":  {change: func(c *jetstream.StreamConfig) { c.Duplicates = time.Second }, differs: "duplicate_window is 1s, not 2m0s"},

@@ -31,6 +31,7 @@ var natsScheme = Scheme{
 	Names: []string{"nats", "tls"}, Use: "nats://",
 	Open:    func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openNATS(brokerURL, o) },
 	Examine: examineNATS,
+	Since:   sinceNATS,
 }
 
 var errNotConnected = errors.New("not connected to NATS")
@@ -84,6 +85,10 @@ func openNATS(brokerURL string, o Options) (*jetStream, error) {
 		list[i] = rest.Scheme + "://" + host
 	}
 	options := []nats.Option{nats.SetCustomDialer(dialer), nats.SkipHostLookup()} // names are for certificates
+	if dialer.secure {
+		// What a server says before the handshake may be of somebody in between, who names a host with a certificate.
+		options = append(options, nats.IgnoreDiscoveredServers())
+	}
 	if rest.User != nil {
 		password, _ := rest.User.Password()
 		options = append(options, nats.UserInfo(rest.User.Username(), password))

@@ -91,15 +91,15 @@ func (d natsDialer) begin(ctx context.Context, conn net.Conn, address string) (n
 	return &natsConn{Conn: conn, from: io.MultiReader(bytes.NewReader(line), rest)}, conn.SetDeadline(time.Time{})
 }
 
-// configFor expects the certificate of the host that is called. A server that another has named by its address has the
-// certificate of the first host in BROKER_URL.
+// configFor expects the certificate of the host that is called. Where TLS is not asked for, a server that another has named
+// by its address has the certificate of the first host in BROKER_URL.
 func (d natsDialer) configFor(address string) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if d.config != nil {
 		config = d.config.Clone()
 	}
 	config.ServerName, _, _ = net.SplitHostPort(address)
-	if net.ParseIP(config.ServerName) != nil && !slices.Contains(d.hosts, config.ServerName) && len(d.hosts) > 0 {
+	if !d.secure && net.ParseIP(config.ServerName) != nil && !slices.Contains(d.hosts, config.ServerName) && len(d.hosts) > 0 {
 		config.ServerName = d.hosts[0]
 	}
 	return config

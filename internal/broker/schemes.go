@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"example.com/payonce/internal/outbox"
 )
 
 // Scheme is a kind of broker, chosen by the scheme of BROKER_URL.
@@ -16,6 +19,8 @@ type Scheme struct {
 	Open func(ctx context.Context, brokerURL string, o Options) (Broker, error)
 	// Examine asks the broker, and changes nothing there.
 	Examine func(ctx context.Context, brokerURL string) (State, error)
+	// Since is Since of this package; nil if a broker of this kind cannot be read again.
+	Since func(ctx context.Context, brokerURL string, from time.Time, each func([]outbox.Envelope) error) error
 }
 
 // schemes are the brokers of this program. The embedded server needs the NATS client, so these two stay together.

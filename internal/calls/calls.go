@@ -133,6 +133,9 @@ func (call Call) Attempt(
 	if err != nil {
 		return row, fmt.Errorf("record an attempt of %s: %w", call.Operation, err)
 	}
+	if row.Taken {
+		return row, fmt.Errorf("another call has the key %s of %s of %s", call.Key, call.Operation, call.ResourceID)
+	}
 	return row, nil
 }
 

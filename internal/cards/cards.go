@@ -11,8 +11,6 @@ package cards
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -185,19 +183,30 @@ func onlyDigits(word string) (digits string, before, after bool) {
 }
 
 // layouts are the groups in which the numbers of cards are printed and typed.
-var layouts = []string{
-	"4-4-4-4", "4-4-4-4-3", // most brands
-	"4-6-5", "4-6-4", // American Express, Diners Club
-	"4-4-4-3", "4-4-4-2", // the same, as they are typed
-	"6-13", "4-3-3-3", // UnionPay, old Visa cards
+var layouts = [][]int{
+	{4, 4, 4, 4}, {4, 4, 4, 4, 3}, // most brands
+	{4, 6, 5}, {4, 6, 4}, // American Express, Diners Club
+	{4, 4, 4, 3}, {4, 4, 4, 2}, // the same, as they are typed
+	{6, 13}, {4, 3, 3, 3}, // UnionPay, old Visa cards
 }
 
 func isCard(groups []group) bool {
-	number, layout := join(groups)
-	if len(groups) > 1 && !slices.Contains(layouts, layout) {
+	if len(groups) > 1 && !slices.ContainsFunc(layouts, func(layout []int) bool { return isPrinted(groups, layout) }) {
 		return false
 	}
-	return isNumber(number, groups[0].plus)
+	return isNumber(join(groups), groups[0].plus)
+}
+
+func isPrinted(groups []group, layout []int) bool {
+	if len(groups) != len(layout) {
+		return false
+	}
+	for i, g := range groups {
+		if len(g.digits) != layout[i] {
+			return false
+		}
+	}
+	return true
 }
 
 func isNumber(digits string, plus bool) bool {
@@ -215,24 +224,20 @@ func aloneIsCard(groups []group) bool {
 			return false
 		}
 	}
-	number, _ := join(groups)
-	return isNumber(number, groups[0].plus)
+	return isNumber(join(groups), groups[0].plus)
 }
 
-// join returns the digits of the groups, and their lengths, 4-4-4-4. Of too many digits it returns nothing.
-func join(groups []group) (number, layout string) {
-	var digits, lengths strings.Builder
-	for i, g := range groups {
-		if digits.Len()+len(g.digits) > lengthMax {
-			return "", ""
+// join returns the digits of the groups. Of too many digits it returns nothing.
+func join(groups []group) string {
+	var digits [lengthMax]byte
+	n := 0
+	for _, g := range groups {
+		if n+len(g.digits) > lengthMax {
+			return ""
 		}
-		if i > 0 {
-			lengths.WriteByte('-')
-		}
-		lengths.WriteString(strconv.Itoa(len(g.digits)))
-		digits.WriteString(g.digits)
+		n += copy(digits[n:], g.digits)
 	}
-	return digits.String(), lengths.String()
+	return string(digits[:n])
 }
 
 // brands are the numbers that are issued: first digits from..to, and how many there are.

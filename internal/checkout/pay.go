@@ -67,7 +67,7 @@ func (s *Service) callOff(
 // recordPayment inserts the payment of the pay step, with its event.
 func (k *saga) recordPayment(ctx context.Context, q *db.Queries) error {
 	p := k.run.Payment
-	if err := payments.InsertPayment(ctx, q, p); err != nil {
+	if err := k.run.Insert(ctx, q); err != nil {
 		return err
 	}
 	if err := q.CheckoutSetPayment(ctx, db.CheckoutSetPaymentParams{

@@ -346,7 +346,7 @@ func requireRefunded(t *testing.T, s shop.Shop, a world.Answer) {
 	require.Equal(t, 1, s.World.EffectsOf(stripesim.EffectRefund))
 	for _, e := range s.World.Sim.Effects() {
 		if e.Kind == stripesim.EffectRefund {
-			require.Equal(t, s.World.Tenant.ID+":"+g.OrderID+":refund", e.Key)
+			require.Equal(t, s.World.Tenant.ID+":"+g.OrderID+":refund:1", e.Key)
 		}
 	}
 	s.RequireStock("tea", 10, 0)

@@ -13,10 +13,17 @@ func (o *Order) IsAbandoned(i stripe.Intent, before time.Time) bool {
 	return Unconfirmed(i.Status) && i.CreatedAt.Before(before) && !o.MayConfirm(i.ID)
 }
 
+// Unaccounted reports whether an intent that a lost life has made holds the money of its order or still can, and no payment
+// here has it.
+func (o *Order) Unaccounted(i stripe.Intent) bool {
+	return i.Operation == "" && o.Row != nil && i.Status != stripe.IntentCanceled && i.Status != "" && o.Number(i.ID) == 0
+}
+
 // Unconfirmed reports whether no money has moved and a confirm or a capture could still move it.
 func Unconfirmed(status stripe.IntentStatus) bool {
 	return status == stripe.IntentRequiresPaymentMethod || status == stripe.IntentRequiresConfirmation ||
-		status == stripe.IntentRequiresAction || status == stripe.IntentRequiresCapture
+		status == stripe.IntentRequiresAction || status == stripe.IntentRequiresCapture ||
+		status == stripe.IntentRequiresReauthorization
 }
 
 // UnusedAfter is how long an intent waits for the order's next payment. After that it is canceled, and the

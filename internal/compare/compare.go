@@ -26,6 +26,7 @@ const (
 	Adoptable                   // money that is provably ours and has no row
 	StatusChanged               // a refund is further along at Stripe than here
 	Abandoned                   // an intent that no operation will confirm
+	Unaccounted                 // an intent that a lost life has made, and a payment of its order must account for
 	Differs                     // an operator must decide
 	Unregistered                // made by an operation that this program does not have
 )
@@ -42,6 +43,8 @@ func (r Result) String() string {
 		return "status_changed"
 	case Abandoned:
 		return "abandoned"
+	case Unaccounted:
+		return "unaccounted"
 	case Differs:
 		return "differs"
 	case Unregistered:
@@ -266,8 +269,8 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 	}
 	live, paid := o.Live(), o.Paid()
 	switch {
-	case i.ReleasesIncluded: // It is read on its own before anything follows from that.
-		return unmatched("captured in part at Stripe, and a list does not say what was given back of it")
+	case i.RefundedAtMost: // It is read on its own before anything follows from that.
+		return unmatched("paid at Stripe, and a list does not say for certain what was given back of it")
 	case live != nil && live.Uses(i.ID) && net != 0 && (i.AmountMinor != live.AmountMinor || i.Currency != live.Currency):
 		d := intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, net, fmt.Sprintf(
 			"the payment is for %d %s, and %d %s was paid", live.AmountMinor, live.Currency, i.ReceivedMinor, i.Currency))

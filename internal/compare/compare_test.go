@@ -85,7 +85,7 @@ func partly(minor int64) func(*stripe.Intent) {
 }
 
 func listed(minor int64) func(*stripe.Intent) {
-	return func(i *stripe.Intent) { i.RefundedMinor, i.ReleasesIncluded = minor, true }
+	return func(i *stripe.Intent) { i.RefundedMinor, i.RefundedAtMost = minor, true }
 }
 
 func closedIntent(p *compare.Payment) { p.IntentClosed = true }
@@ -430,7 +430,7 @@ func TestAuthorizedIntent(t *testing.T) {
 		{"CapturedInPartWithoutAPayment", intentWith(partly(400)), orderWith(), paidThere(400)},
 		{"CapturedInPartAndGivenBack", intentWith(partly(400), refunded(400)), orderWith(), agrees},
 		{"CapturedByHalfAsAListShowsIt", intentWith(partly(500), listed(500)), orderWith(), want{result: compare.Differs,
-			kind: unmatchedAtStripe, detail: "captured in part at Stripe, and a list does not say what was given back of it"}},
+			kind: unmatchedAtStripe, detail: "paid at Stripe, and a list does not say for certain what was given back of it"}},
 		{"CapturedInPartOfAnotherAmount", intentWith(partly(400), amount(999)), orderWith(), want{
 			result: compare.Differs, kind: amountMismatch, drift: 400,
 			detail: "the order is for 1000 usd, and 400 usd was paid"}},

@@ -17,7 +17,7 @@ import (
 // WebhookHandler applies Stripe's events about disputes, and passes all others to next.
 // An event only says which dispute to read: its own copy of the dispute may be old.
 func (s *Service) WebhookHandler(next inbox.Handler) inbox.Handler {
-	about := func(e inbox.Event) bool { return strings.HasPrefix(e.Type, "charge.dispute.") }
+	about := func(e inbox.Event) bool { return strings.HasPrefix(stripe.SnapshotType(e.Type), "charge.dispute.") }
 	handler := inbox.Handler{
 		Types: slices.Clone(next.Types),
 		Prepare: func(ctx context.Context, e inbox.Event) (any, error) {

@@ -70,6 +70,10 @@ type classLimits struct {
 	rate  rate.Limit // of requests per second; 0: no limit. A tenant has one only while others are active.
 	burst int
 	kib   bool // A request counts as one more for each KiB of its response.
+
+	// anonymous are the slots of all networks together, and networks how many times the rate of one they have in sum:
+	// clients without a valid API key may have any number of networks.
+	anonymous, networks int
 }
 
 func (l classLimits) slots(active int) int {
@@ -90,13 +94,18 @@ func admissionLimits(connections, processors int) [classes]classLimits {
 		classRead: {alone: connections, total: max(2, connections), least: max(1, connections/6),
 			rate: rate.Limit(readKiB * processors), burst: readKiB, kib: true},
 		// Half, so that a tenant which reads and writes as much as it can leaves a quarter to another.
-		classWrite:    {alone: connections, total: max(2, connections/2), least: max(1, connections/12)},
-		classRefusal:  {alone: half, total: half, least: half, rate: 500, burst: 500},
-		classWebhook:  {alone: 4 * processors, total: processors, least: half},
-		classDocument: {alone: half, total: half, least: half, rate: 250, burst: 250},
-		classProbe:    {alone: half, total: half, least: half, rate: 2000, burst: 500},
+		classWrite:   {alone: connections, total: max(2, connections/2), least: max(1, connections/12)},
+		classRefusal: {alone: half, total: half, least: half, rate: 500, burst: 500, anonymous: processors, networks: 4},
+		classWebhook: {alone: 4 * processors, total: processors, least: half, anonymous: 8 * processors},
+		classDocument: {alone: half, total: half, least: half, rate: documentKiB, burst: documentKiB, kib: true,
+			anonymous: processors, networks: 4},
+		classProbe: {alone: half, total: half, least: half, rate: 2000, burst: 500, anonymous: processors, networks: 4},
 	}
 }
+
+// documentKiB is how much documentation a network may read per second, in KiB. The largest document has 3.6 MB, or 1.1 MB for
+// a client that accepts gzip.
+const documentKiB = 4 << 10
 
 // admission gives slots to requests, to those of each client and class in the order of their arrival.
 type admission struct {
@@ -106,7 +115,8 @@ type admission struct {
 	mu              sync.Mutex
 	clients         map[clientID]*client
 	queuedTenants   int
-	queuedAnonymous int   // counted apart: these could else fill the tenants' queues
+	queuedAnonymous int // counted apart: these could else fill the tenants' queues
+	ofNetworks      [classes]ofNetworks
 	period          int64 // the time, in activeFor
 	active          int   // tenants in this period
 	activeBefore    int   // tenants in the period before it
@@ -136,6 +146,13 @@ type queue struct {
 	timerSet bool            // a timer will dispatch
 }
 
+// ofNetworks is what all clients without a valid API key have together in one class.
+type ofNetworks struct {
+	inUse   int
+	rate    *rate.Limiter // nil: no limit
+	blocked []*queue      // those with requests that wait only for a slot of all networks
+}
+
 // slot is what a request holds while it is served. The zero slot is none.
 type slot struct {
 	admission *admission
@@ -144,7 +161,13 @@ type slot struct {
 }
 
 func newAdmission(limits [classes]classLimits) *admission {
-	return &admission{limits: limits, fullAfter: queueFullAfter, clients: map[clientID]*client{}}
+	a := &admission{limits: limits, fullAfter: queueFullAfter, clients: map[clientID]*client{}}
+	for class, l := range limits {
+		if l.networks > 0 {
+			a.ofNetworks[class].rate = rate.NewLimiter(l.rate*rate.Limit(l.networks), l.burst*l.networks)
+		}
+	}
+	return a
 }
 
 var (
@@ -234,15 +257,49 @@ func (a *admission) take(q *queue, class class) (ok bool, wait time.Duration) {
 	if q.inUse >= a.limits[class].slots(a.activeTenants()) {
 		return false, 0
 	}
-	if a.paced(q) {
-		reservation := q.rate.Reserve()
-		if wait = reservation.Delay(); wait > 0 {
-			reservation.Cancel()
-			return false, wait
+	all := a.shared(q, class)
+	if all != nil && all.inUse >= a.limits[class].anonymous {
+		if !slices.Contains(all.blocked, q) {
+			all.blocked = append(all.blocked, q)
 		}
+		return false, 0
+	}
+	var reserved []*rate.Reservation
+	for _, limit := range a.paces(q, all) {
+		reservation := limit.Reserve()
+		reserved = append(reserved, reservation)
+		wait = max(wait, reservation.Delay())
+	}
+	if wait > 0 {
+		for _, reservation := range reserved {
+			reservation.Cancel()
+		}
+		return false, wait
 	}
 	q.inUse++
+	if all != nil {
+		all.inUse++
+	}
 	return true, 0
+}
+
+// shared is what the queue's client shares with all other networks; nil: it is a tenant, or they have no limit.
+func (a *admission) shared(q *queue, class class) *ofNetworks {
+	if q.ofTenant || a.limits[class].anonymous == 0 {
+		return nil
+	}
+	return &a.ofNetworks[class]
+}
+
+// paces are the rate limits that hold now.
+func (a *admission) paces(q *queue, all *ofNetworks) (limits []*rate.Limiter) {
+	if a.paced(q) {
+		limits = append(limits, q.rate)
+	}
+	if all != nil && all.rate != nil {
+		limits = append(limits, all.rate)
+	}
+	return limits
 }
 
 // paced reports whether the rate limit holds now.
@@ -361,7 +418,21 @@ func (s *slot) release() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	q.inUse--
-	a.dispatch(q, s.class)
+	all := a.shared(q, s.class)
+	if all == nil {
+		a.dispatch(q, s.class)
+		return
+	}
+	// The networks that wait for each other take turns.
+	all.inUse--
+	all.blocked = append(all.blocked, q)
+	for range len(all.blocked) {
+		next := all.blocked[0]
+		all.blocked = all.blocked[1:]
+		if a.dispatch(next, s.class); all.inUse >= a.limits[s.class].anonymous {
+			return
+		}
+	}
 }
 
 // sent counts a response of so many bytes. Its client has it at once; the next ones wait until the rate allows for it.
@@ -372,11 +443,10 @@ func (s *slot) sent(bytes int) {
 	a, q := s.admission, &s.client.queues[s.class]
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.paced(q) {
-		return
-	}
-	for kib := bytes >> 10; kib > 0; kib -= q.rate.Burst() {
-		q.rate.ReserveN(time.Now(), min(kib, q.rate.Burst()))
+	for _, limit := range a.paces(q, a.shared(q, s.class)) {
+		for kib := bytes >> 10; kib > 0; kib -= limit.Burst() {
+			limit.ReserveN(time.Now(), min(kib, limit.Burst()))
+		}
 	}
 }
 

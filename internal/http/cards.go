@@ -45,11 +45,14 @@ func withoutCards(body []byte) error {
 // withoutCardsIn returns the errors without the card numbers that are in their places: a
 // pointer contains the names of members, which are the client's. It ends before such a name.
 func withoutCardsIn(list []fieldError) []fieldError {
+	copied := false
 	for i, at := range list {
 		if !cards.NumberIn(at.Pointer) && !cards.NumberIn(at.Parameter) {
 			continue
 		}
-		list = append([]fieldError(nil), list...)
+		if !copied {
+			list, copied = append([]fieldError(nil), list...), true
+		}
 		for cards.NumberIn(list[i].Pointer) {
 			list[i].Pointer = list[i].Pointer[:strings.LastIndexByte(list[i].Pointer, '/')]
 		}

@@ -35,7 +35,7 @@ func checkoutRequest(_ *http.Request, body []byte) (any, error) {
 		Currency          *string      `json:"currency"`
 		Items             *[]*itemBody `json:"items"`
 		PaymentMethod     *string      `json:"payment_method"`
-		CustomerReference *string      `json:"customer_reference"`
+		CustomerReference *string      `json:"customer_reference" nullable:"true"`
 		Capture           *string      `json:"capture"`
 	}
 	if err := decodeObject(body, &b); err != nil {

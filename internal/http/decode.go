@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -68,13 +69,40 @@ func checkMediaType(r *http.Request, body []byte) error {
 	return nil
 }
 
-// decodeObject is decode for a body that must be an object. JSON's null would otherwise
-// pass as an object without members.
+// decodeObject is decode for a body that must be an object. JSON's null would otherwise pass as an object without members.
+// Nor does a null pass as an absent member, unless the member's field has the tag nullable:"true":
+// JSON.stringify({amount: NaN}) is {"amount":null}, and a refund without an amount is one of everything.
 func decodeObject(body []byte, into any) error {
 	if string(bytes.TrimSpace(body)) == "null" {
 		return invalidBody([]fieldError{{Message: "must be an object"}})
 	}
-	return decode(body, into)
+	if err := decode(body, into); err != nil || !bytes.Contains(body, []byte("null")) {
+		return err
+	}
+	var c checks
+	nullable := nullableMembers(into)
+	for tokens := jsontext.NewDecoder(bytes.NewReader(body)); ; {
+		token, err := tokens.ReadToken()
+		if err != nil { // the end: it was decoded before
+			return c.err()
+		}
+		if at := string(tokens.StackPointer()); token.Kind() == 'n' && !nullable[at] {
+			c.fail(at, "%s", errNull)
+		}
+	}
+}
+
+// nullableMembers are the pointers to the members of a request that may be null. The values of a member that is an object
+// without fields of its own are checked where they are read.
+func nullableMembers(into any) map[string]bool {
+	nullable := map[string]bool{}
+	for t, i := reflect.TypeOf(into).Elem(), 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
+		if f := t.Field(i); f.Tag.Get("nullable") == "true" {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			nullable[pointer(name)] = true
+		}
+	}
+	return nullable
 }
 
 // decode reads a request strictly: an unknown or duplicate member may be a typing error
@@ -116,10 +144,16 @@ func invalidBody(list []fieldError) error {
 	return &problem{code: codeInvalidRequest, detail: invalidBodyDetail, errors: list}
 }
 
-// checks collects all mistakes in a body, so that the caller can correct them at once.
+// checks collects the mistakes in a body, so that the caller can correct them at once, up to checksMax: a body can have
+// thousands.
 type checks []fieldError
 
+const checksMax = 50
+
 func (c *checks) fail(pointer, format string, args ...any) {
+	if len(*c) == checksMax {
+		return
+	}
 	*c = append(*c, fieldError{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
 }
 

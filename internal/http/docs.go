@@ -132,7 +132,7 @@ type staticDocument struct {
 	etag         string
 	cacheControl string
 	policy       string
-	gzipped      bool // the body is compressed; it is unpacked for clients that do not accept gzip
+	plain        func() []byte // of a compressed body, for clients that do not accept gzip; nil: it is not compressed
 }
 
 // newDocument derives the ETag from the content and not from the time, so that all
@@ -153,12 +153,12 @@ func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff") // A browser must not guess that an asset is a page.
 	h.Set("Referrer-Policy", "no-referrer")
 	etag := d.etag
-	if d.gzipped {
+	if d.plain != nil {
 		h.Add("Vary", "Accept-Encoding")
 		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			h.Set("Content-Encoding", "gzip")
 		} else {
-			body, etag = gunzip(body), strings.TrimSuffix(etag, `"`)+`-plain"` // Other bytes, another tag.
+			body, etag = d.plain(), strings.TrimSuffix(etag, `"`)+`-plain"` // Other bytes, another tag.
 		}
 	}
 	h.Set("ETag", etag)
@@ -339,7 +339,9 @@ func docsAssets() map[string]staticDocument {
 			".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 		}
 		file := newDocument(types[path.Ext(name)], mustRead("assets/"+entry.Name()))
-		file.gzipped = gzipped
+		if gzipped {
+			file.plain = sync.OnceValue(func() []byte { return gunzip(file.body) })
+		}
 		if strings.HasPrefix(name, "scalar-") {
 			file.cacheControl = forever
 		}
@@ -356,7 +358,7 @@ func mustRead(name string) []byte {
 	return b
 }
 
-// gunzip is for the rare client that does not accept gzip, so its cost does not matter.
+// gunzip is for clients that do not accept gzip. It costs more than a request may, so the result is kept.
 func gunzip(b []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {

@@ -22,21 +22,21 @@ import (
 // network that has the most, never a small one that has just arrived.
 func TestUnsignedBodiesAreBoundedInSum(t *testing.T) {
 	t.Parallel()
-	all := newUnsignedBodies()
+	all := newBodies(unsignedMax, errTooManyBodies)
 	attacker, stripe := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("198.51.100.1/32")
 	var givenUp []int
-	read := func(network netip.Prefix, id, size int) (*unsignedBody, error) {
+	read := func(network netip.Prefix, id, size int) (*pendingBody, error) {
 		r := httptest.NewRequest("POST", "/v1/webhooks/stripe", nil)
 		ctx, _ := visited(r.Context())
 		r = r.WithContext(ctx)
 		r.ContentLength = -1
-		body := all.add(io.NopCloser(strings.NewReader(strings.Repeat("x", size))), network,
+		body := all.add(io.NopCloser(strings.NewReader(strings.Repeat("x", size))), network.String(),
 			func() { givenUp = append(givenUp, id) })
 		r.Body = body
 		_, err := readBody(httptest.NewRecorder(), r, webhookMax)
 		return body, err
 	}
-	var held []*unsignedBody
+	var held []*pendingBody
 	const half = webhookMax / 2
 	for id := range unsignedMax / half {
 		body, err := read(attacker, id, half)
@@ -67,8 +67,8 @@ func TestUnsignedBodiesAreBoundedInSum(t *testing.T) {
 		require.False(t, all.remove(body), "once")
 	}
 	require.Zero(t, all.held())
-	require.Empty(t, all.networks)
-	require.Empty(t, all.bodies)
+	require.Empty(t, all.owners)
+	require.Empty(t, all.open)
 }
 
 // TestOneWaiterPollsForAKey: the others are told by it, and no tenant has more than its share.
@@ -119,7 +119,7 @@ func TestThoseThatHaveWaitedLookTogether(t *testing.T) {
 func TestUnsignedBodiesAreReadOnlyIfTheirSignatureCouldBeOfNow(t *testing.T) {
 	t.Parallel()
 	s := &Server{o: Options{WebhookSecrets: []string{"whsec_1"}}, networks: newNetworks(),
-		unsigned: newUnsignedBodies(), admission: newAdmission(admissionLimits(1, 1))}
+		unsigned: newBodies(unsignedMax, errTooManyBodies), admission: newAdmission(admissionLimits(1, 1))}
 	send := func(signature string) (read int64) {
 		body := strings.NewReader(strings.Repeat("x", 1000))
 		r := httptest.NewRequest("POST", "/v1/webhooks/stripe", body)
@@ -193,7 +193,7 @@ func TestUnsignedBodyThatIsGivenUpIsNotHeld(t *testing.T) {
 			s.unsigned.mu.Lock()
 			s.unsigned.bytes += unsignedMax - 100
 			s.unsigned.mu.Unlock()
-			another := s.unsigned.add(http.NoBody, netip.Prefix{}, func() {})
+			another := s.unsigned.add(http.NoBody, netip.Prefix{}.String(), func() {})
 			require.True(t, s.unsigned.grow(another, 1))
 			select {
 			case err := <-refused:
@@ -204,4 +204,47 @@ func TestUnsignedBodyThatIsGivenUpIsNotHeld(t *testing.T) {
 			require.Same(t, body, r.Body)
 		})
 	}
+}
+
+// TestHalfSentBodiesOfATenant: a tenant whose connections send bodies and not their ends gives the largest body up, and
+// another tenant's request gets through.
+func TestHalfSentBodiesOfATenant(t *testing.T) {
+	t.Parallel()
+	s := &Server{received: newBodies(100<<10, errTooManyOfTenant)}
+	read := func(tenantID string, sends io.Reader) ([]byte, error) {
+		r := httptest.NewRequest("POST", "/v1/orders", nil)
+		ctx, visit := visited(r.Context())
+		visit.tenant.id = tenantID
+		r = r.WithContext(ctx)
+		r.ContentLength, r.Body = -1, io.NopCloser(sends)
+		return s.readTenantBody(httptest.NewRecorder(), r)
+	}
+	const flood = 20
+	ends := make(chan error, flood)
+	var open []*io.PipeWriter
+	for range flood {
+		hangs, sends := io.Pipe()
+		open = append(open, sends)
+		go func() { _, err := read("ten_flood", hangs); ends <- err }()
+		_, err := sends.Write(make([]byte, 10<<10))
+		require.NoError(t, err)
+		counted := min(int64(len(open))*10<<10, 100<<10)
+		require.Eventually(t, func() bool { return s.received.held() == counted }, 10*time.Second, time.Millisecond)
+	}
+	body, err := read("ten_other", strings.NewReader(strings.Repeat("x", 5000)))
+	require.NoError(t, err)
+	require.Len(t, body, 5000)
+	for _, sends := range open {
+		_, _ = sends.Write(make([]byte, 1))
+		require.NoError(t, sends.Close())
+	}
+	refused := 0
+	for range flood {
+		if err := <-ends; err != nil {
+			require.ErrorIs(t, err, errTooManyOfTenant)
+			refused++
+		}
+	}
+	require.GreaterOrEqual(t, refused, flood/2)
+	require.Zero(t, s.received.held())
 }

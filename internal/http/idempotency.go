@@ -63,7 +63,7 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 		panic("bug: a route names the operation " + operation + ", which is not in Options.Operations")
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		body, err := readBody(w, r, bodyMax)
+		body, err := s.readTenantBody(w, r)
 		if err != nil {
 			s.refuse(w, r, err)
 			return
@@ -306,7 +306,7 @@ func interrupted() error {
 func (s *Server) expired(resourceID string) error {
 	p := &problem{
 		code:   codeIdempotencyKeyExpired,
-		detail: "The request was executed, and is not executed again. Its response is no longer stored.",
+		detail: "The request was answered before, and is not executed again. Its response is no longer stored.",
 	}
 	if href := s.o.Paths.Href(resourceID); href != "" {
 		p.resource = &resourceLink{ID: resourceID, Href: href}

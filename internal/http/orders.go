@@ -13,7 +13,7 @@ const (
 	itemsMax     = 100
 	skuMax       = 64
 	quantityMax  = 1_000_000
-	unitMax      = 99_999_999 // Stripe's largest charge, in the currency's minor unit
+	unitMax      = money.MaxOfAll // Stripe's largest charge, in the currency's minor unit
 	referenceMax = 200
 	metadataMax  = 20
 )
@@ -36,8 +36,8 @@ func ordersPart() part {
 type orderBody struct {
 	Currency          *string            `json:"currency"`
 	Items             *[]*itemBody       `json:"items"`
-	CustomerReference *string            `json:"customer_reference"`
-	Metadata          map[string]*string `json:"metadata"`
+	CustomerReference *string            `json:"customer_reference" nullable:"true"`
+	Metadata          map[string]*string `json:"metadata"           nullable:"true"`
 }
 
 type itemBody struct {
@@ -96,11 +96,22 @@ func (b orderBody) check(c *checks) payments.OrderRequest {
 	// The total makes sense only if each item is valid. Stripe would refuse an amount that
 	// it cannot charge only when the order is paid, which is too late to change the order.
 	if len(*c) == 0 {
-		if err := money.Check(req.Total(), req.Currency); err != nil {
+		if err := money.Check(totalOf(req.Items), req.Currency); err != nil {
 			c.fail("/items", "%s", err)
 		}
 	}
 	return req
+}
+
+// totalOf is the sum of items or, if it is more than any charge, some such sum: that of a hundred items may not fit into 64
+// bits.
+func totalOf(items []payments.Item) (total int64) {
+	for _, item := range items {
+		if total += item.Quantity * item.UnitAmount; total > money.MaxOfAll {
+			break
+		}
+	}
+	return total
 }
 
 // check is called for null, too, which JSON allows as an element.

@@ -117,7 +117,16 @@ func letter(b byte) bool { return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' }
 
 func (s *Server) getPayment(w http.ResponseWriter, r *http.Request) {
 	payment, err := whenFinal(s, r, s.o.Payments.GetPayment, s.o.Payments.GetPayment, paymentIsFinal)
-	s.show(w, r, payment, err)
+	s.show(w, r, forReader(r, payment), err)
+}
+
+// forReader is a payment without what its customer acts with, if the API key may only read: with a client secret somebody
+// can pay, and it may not leave the tenant's server with a key of a dashboard.
+func forReader(r *http.Request, p payments.Payment) payments.Payment {
+	if tenantOf(r).readOnly {
+		p.NextAction = payments.WithoutSecret(p.NextAction)
+	}
+	return p
 }
 
 // paymentIsFinal: what remains is done on request, or not at all.
@@ -142,5 +151,8 @@ func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	list, more, err := s.o.Payments.ListPayments(r.Context(), tenantOf(r).id, f, q.Get("starting_after"), limit)
+	for i := range list {
+		list[i] = forReader(r, list[i])
+	}
 	showList(s, w, r, list, more, err)
 }

@@ -158,9 +158,9 @@ var serviceTexts = map[string]problemText{
 		Retry: "Not with this key. If the dispute is won, the payment can be refunded with a new key.",
 	},
 	codeIdempotencyKeyExpired: {
-		What: "This request was executed so long ago that its response is no longer stored. It was not " +
-			"executed again, and never will be with this key. The member resource identifies the object " +
-			"that it created or changed.",
+		What: "This request was answered so long ago that its response, a success or a refusal, is no longer " +
+			"stored. It was not executed again, and never will be with this key. The member resource identifies " +
+			"the object that it was about.",
 		Retry: "No. Read the object at resource.href. To do the same thing a second time, use a new key.",
 	},
 	codePayloadTooLarge: {

@@ -29,7 +29,7 @@ func refundsPart() part {
 func refundRequest(r *http.Request, body []byte) (any, error) {
 	var b struct {
 		Amount *int64  `json:"amount"`
-		Reason *string `json:"reason"`
+		Reason *string `json:"reason" nullable:"true"`
 	}
 	if len(body) > 0 {
 		if err := decodeObject(body, &b); err != nil {

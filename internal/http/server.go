@@ -99,7 +99,8 @@ type Server struct {
 	waiters   *waiters[idempotency.Found]
 	objects   *waiters[struct{}] // that are waited for
 	webhooks  *inbox.Intake
-	unsigned  *unsignedBodies
+	unsigned  *bodies
+	received  *bodies
 	unread    *unread
 	requests  *prometheus.CounterVec
 	refused   *prometheus.CounterVec
@@ -110,6 +111,7 @@ type Server struct {
 	readyBefore atomic.Int32 // what the last probe got; see answersReady
 
 	badSignatures prometheus.Counter
+	stripeEvents  *prometheus.CounterVec
 }
 
 // NewServer returns the API. It starts no goroutine and opens no listener.
@@ -134,7 +136,8 @@ func NewServer(o Options) *Server {
 		waiters:   newWaiters[idempotency.Found](tenantWaiters, keyPauseMax),
 		objects:   newWaiters[struct{}](tenantObjectWaiters, objectPauseMax),
 		webhooks:  inbox.NewIntake(o.Pool),
-		unsigned:  newUnsignedBodies(),
+		unsigned:  newBodies(unsignedMax, errTooManyBodies),
+		received:  newBodies(receivedMax, errTooManyOfTenant),
 		unread:    newUnread(),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
 			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
@@ -147,6 +150,9 @@ func NewServer(o Options) *Server {
 	}
 	s.badSignatures = f.NewCounter(prometheus.CounterOpts{Name: "payonce_webhook_signature_failures_total",
 		Help: "Webhooks rejected for an invalid signature: wrong secret, wrong clock, or a forged webhook."})
+	s.stripeEvents = f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_stripe_events_total",
+		Help: "Events of Stripe by their kind, and whether they name an object: an event that names none changes nothing."},
+		[]string{"kind", "object"})
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "payonce_webhook_unsigned_bytes",
 		Help: "Bytes of webhooks that are held until their signature is checked."},
 		func() float64 { return float64(s.unsigned.held()) })

@@ -22,7 +22,7 @@ func (s *Server) stockRoutes() []route {
 // setStock needs no Idempotency-Key and ignores one: the number is absolute, so a retry
 // changes nothing.
 func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(w, r, bodyMax)
+	body, err := s.readTenantBody(w, r)
 	if err != nil {
 		s.refuse(w, r, err)
 		return

@@ -63,7 +63,7 @@ func endpointRequest(_ *http.Request, body []byte) (any, error) {
 	var b struct {
 		URL         *string   `json:"url"`
 		Events      *[]string `json:"events"`
-		Description *string   `json:"description"`
+		Description *string   `json:"description" nullable:"true"`
 	}
 	if err := decodeObject(body, &b); err != nil {
 		return nil, err

@@ -76,7 +76,19 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	if fresh { // Otherwise an earlier delivery has already triggered it.
 		s.o.WebhookReceived()
 	}
+	s.countEvent(event)
 	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"received":true}`)})
+}
+
+func (s *Server) countEvent(e stripe.Webhook) {
+	kind, object := "snapshot", "named"
+	if e.Thin {
+		kind = "thin"
+	}
+	if e.ObjectID == "" && e.Intent.ID == "" {
+		object = "none"
+	}
+	s.stripeEvents.WithLabelValues(kind, object).Inc()
 }
 
 // readSigned reads a body and checks its signature. Anybody can send one, so before that is done all of them together
@@ -93,7 +105,7 @@ func (s *Server) readSigned(w http.ResponseWriter, r *http.Request) ([]byte, err
 	control, unread := http.NewResponseController(w), r.Body // A recorder in a test has no deadlines.
 	arriveBy := time.Now().Add(s.o.Clients.Unsigned)
 	_ = control.SetReadDeadline(arriveBy)
-	unsigned := s.unsigned.add(unread, s.networks.of(r.RemoteAddr), func() {
+	unsigned := s.unsigned.add(unread, s.networks.of(r.RemoteAddr).String(), func() {
 		cancel()
 		_ = control.SetReadDeadline(time.Now())
 	})

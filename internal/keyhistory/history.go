@@ -159,7 +159,7 @@ func (r *Reader) GetAny(ctx context.Context, tenantID, key string) (History, err
 		Resource: Resource{row.ResourceID, postgres.Nullable(r.o.Paths.Href(row.ResourceID))}, Attempts: row.Attempts,
 		RecoveryPoint: row.RecoveryPoint, CreatedAt: ids.Instant(row.CreatedAt),
 		FinishedAt: ids.InstantOf(row.FinishedAt), ExpiresAt: ids.InstantOf(row.AnswerDroppedAt),
-		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row),
+		AnswerStatus: row.AnswerStatus, LastError: WithoutPlaces(row.LastError), Trail: trailOf(row),
 	}
 	if h.State == finished {
 		expires := ids.Instant(row.FinishedAt.Add(r.o.Retention))
@@ -311,7 +311,7 @@ func (r *Reader) events(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([
 	events := []Event{}
 	for _, e := range rows {
 		events = append(events,
-			Event{outbox.EventID(e.AggregateID, e.Version), e.Type, ids.Instant(e.CreatedAt),
+			Event{outbox.EventID(e.AggregateID, e.Life+e.Version), e.Type, ids.Instant(e.CreatedAt),
 				ids.InstantOf(e.PublishedAt)})
 	}
 	return events, nil

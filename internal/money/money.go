@@ -7,8 +7,22 @@ import (
 )
 
 // amountMax is our own ceiling: eight digits, what Stripe takes from every
-// payment method (https://docs.stripe.com/currencies).
+// payment method (https://docs.stripe.com/currencies#minimum-and-maximum-charge-amounts).
 const amountMax = 99_999_999
+
+// maximums are those of currencies of which the same page says that more can be charged.
+var maximums = map[string]int64{"idr": MaxOfAll}
+
+// MaxOfAll is the largest amount in any currency: twelve digits.
+const MaxOfAll = 999_999_999_999
+
+// Max is the largest charge in a currency, in minor units.
+func Max(currency string) int64 {
+	if most := maximums[currency]; most > 0 {
+		return most
+	}
+	return amountMax
+}
 
 // currencies are the codes Stripe charges in, as groups by the rule for their
 // smallest unit. An ISO 4217 table would be wrong by a factor of 100 for ISK and
@@ -21,7 +35,7 @@ var currencies = func() map[string]int64 {
 			"gtq gyd hkd hnl htg huf idr ils inr jmd jpy kes kgs khr kmf krw kyd kzt lak lbp lkr lrd lsl " +
 			"mad mdl mga mkd mmk mnt mop mur mvr mwk mxn myr mzn nad ngn nio nok npr nzd pab pen pgk php " +
 			"pkr pln pyg qar ron rsd rub rwf sar sbd scr sek sgd shp sle sos srd std szl thb tjs top try " +
-			"ttd twd tzs uah usd uyu uzs vnd vuv wst xaf xcd xof xpf yer zar zmw",
+			"ttd twd tzs uah usd uyu uzs vnd vuv wst xaf xcd xcg xof xpf yer zar zmw",
 		10:  "bhd jod kwd omr tnd", // three decimals, of which the last must be 0
 		100: "isk ugx",             // no decimals, and yet sent with two
 	} {
@@ -51,8 +65,8 @@ func Check(minor int64, currency string) error {
 	switch step, least := currencies[currency], minimums[currency]; {
 	case step == 0:
 		return fmt.Errorf("%q is not a currency that can be charged", currency)
-	case minor > amountMax:
-		return fmt.Errorf("the total is %d, at most %d can be charged", minor, amountMax)
+	case minor > Max(currency):
+		return fmt.Errorf("the total is %d, the largest charge in %s is %d", minor, currency, Max(currency))
 	case minor < max(least, 1):
 		return fmt.Errorf("the total is %d, the smallest charge in %s is %d", minor, currency, max(least, 1))
 	case minor%step != 0:
@@ -63,6 +77,9 @@ func Check(minor int64, currency string) error {
 
 // CheckStep says in one sentence why a part of a charge in the currency cannot be of the amount; nil if it can.
 func CheckStep(minor int64, currency string) error {
+	if minor > Max(currency) {
+		return fmt.Errorf("the amount is %d, the largest charge in %s is %d", minor, currency, Max(currency))
+	}
 	if step := currencies[currency]; step > 1 && minor%step != 0 {
 		return fmt.Errorf("the amount is %d, amounts in %s are multiples of %d", minor, currency, step)
 	}

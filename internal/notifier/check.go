@@ -59,7 +59,8 @@ func checkPublic(host string, ip netip.Addr) error {
 	if public(ip) {
 		return nil
 	}
-	return fmt.Errorf("a tenant's webhooks are sent to public addresses only, and %s, of the host %q, is none", ip, host)
+	// Which address an internal name has is not the tenant's business.
+	return fmt.Errorf("a tenant's webhooks are sent to public addresses only, and an address of the host %q is none", host)
 }
 
 // parseURL accepts what may be an endpoint somewhere, be it in development.

@@ -1,7 +1,7 @@
 package notifier
 
 import (
-	"fmt"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -44,6 +44,9 @@ func public(ip netip.Addr) bool {
 	return true
 }
 
+// errNotPublic does not name the address: the tenant reads it.
+var errNotPublic = errors.New("the host's address is not a public one")
+
 // refusePrivate runs after the name is resolved and before the connection is made, with
 // the address that is dialled, so that DNS cannot return another one after the check.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
@@ -52,7 +55,7 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 		return err
 	}
 	if !public(to.Addr()) {
-		return fmt.Errorf("%s is not a public address", to.Addr())
+		return errNotPublic
 	}
 	return nil
 }

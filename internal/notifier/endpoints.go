@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -227,8 +228,18 @@ func disableFailing(
 		return false, fmt.Errorf("disable webhook endpoint %s: %w", id, err)
 	}
 	return true, outbox.Append(ctx, q, outbox.Event{
-		TenantID: tenantID, AggregateID: id, Version: row.Version, Type: disabledEvent, Data: outbox.Data(endpointOf(row)),
+		TenantID: tenantID, AggregateID: id, Version: row.Version, Type: disabledEvent, Data: outbox.Data(disabledOf(row)),
 	})
+}
+
+// disabledOf is an endpoint as its event shows it, which is sent to the tenant's other endpoints: of its URL only the host,
+// because path and query may be a secret.
+func disabledOf(row db.WebhookEndpoint) Endpoint {
+	e := endpointOf(row)
+	if u, err := url.Parse(e.URL); err == nil {
+		e.URL = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/"}).String()
+	}
+	return e
 }
 
 // newSecret makes an endpoint's next secret, and returns it as Standard Webhooks writes it.

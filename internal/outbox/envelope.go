@@ -22,7 +22,8 @@ type Envelope struct {
 	Type        string
 	Subject     string // the aggregate's id; events of one subject are delivered in order
 	TenantID    string
-	Version     int64 // the aggregate's; CloudEvents calls it sequence
+	Life        int64 // of the database (LifeOf)
+	Version     int64 // the aggregate's; life + version is what CloudEvents calls sequence
 	Time        time.Time
 	Traceparent string
 	Data        json.RawMessage
@@ -55,7 +56,7 @@ func (e Envelope) MarshalJSON() ([]byte, error) {
 	return json.Marshal(cloudEvent{
 		SpecVersion: "1.0", ID: e.ID, Source: Source, Type: e.Type, Subject: e.Subject, Time: e.Time.UTC(),
 		DataContentType: "application/json",
-		TenantID:        e.TenantID, Sequence: strconv.FormatInt(e.Version, 10),
+		TenantID:        e.TenantID, Sequence: strconv.FormatInt(e.Life+e.Version, 10),
 		Traceparent: e.Traceparent, Data: e.Data,
 	})
 }
@@ -67,15 +68,16 @@ func (e *Envelope) UnmarshalJSON(body []byte) error {
 	if err := json.Unmarshal(body, &c); err != nil {
 		return err
 	}
-	version, err := strconv.ParseInt(c.Sequence, 10, 64)
+	sequence, err := strconv.ParseInt(c.Sequence, 10, 64)
+	life, version := ofSequence(sequence)
 	if err != nil || version < 1 {
 		return fmt.Errorf("the sequence of event %q is not a version: %q", c.ID, c.Sequence)
 	}
-	if c.SpecVersion != "1.0" || c.Type == "" || c.TenantID == "" || c.ID != EventID(c.Subject, version) {
+	if c.SpecVersion != "1.0" || c.Type == "" || c.TenantID == "" || c.ID != EventID(c.Subject, sequence) {
 		return fmt.Errorf("not an event of ours: %q from %q", c.ID, c.Source)
 	}
 	*e = Envelope{
-		ID: c.ID, Type: c.Type, Subject: c.Subject, TenantID: c.TenantID, Version: version,
+		ID: c.ID, Type: c.Type, Subject: c.Subject, TenantID: c.TenantID, Life: life, Version: version,
 		Time: c.Time, Traceparent: c.Traceparent, Data: c.Data,
 	}
 	return nil

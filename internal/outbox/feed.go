@@ -100,7 +100,7 @@ func (f *Feed) page(
 			position = row.Position
 			read[i] = EnvelopeOf(
 				db.OutboxLeaseRow{
-					TenantID: row.TenantID, AggregateID: row.AggregateID, Version: row.Version, Type: row.Type,
+					TenantID: row.TenantID, AggregateID: row.AggregateID, Life: row.Life, Version: row.Version, Type: row.Type,
 					Data: row.Data, Traceparent: row.Traceparent, CreatedAt: row.CreatedAt,
 				},
 			)
@@ -143,12 +143,14 @@ func (f *Feed) position(ctx context.Context, tenantID, eventID string) (int64, e
 	if eventID == "" {
 		return 0, nil
 	}
-	aggregateID, version, ok := parseEventID(eventID)
+	aggregateID, life, version, ok := parseEventID(eventID)
 	if !ok {
 		return 0, ErrUnknownCursor
 	}
 	position, err := f.pool.FeedCursor(
-		ctx, db.FeedCursorParams{TenantID: tenantID, AggregateID: aggregateID, Version: version, EventID: eventID},
+		ctx, db.FeedCursorParams{
+			TenantID: tenantID, AggregateID: aggregateID, Version: version, Life: life, EventID: eventID,
+		},
 	)
 	if errors.Is(err, postgres.ErrNoRows) {
 		return 0, ErrUnknownCursor
@@ -160,14 +162,15 @@ func (f *Feed) position(ctx context.Context, tenantID, eventID string) (int64, e
 }
 
 // parseEventID is the inverse of EventID.
-func parseEventID(id string) (aggregateID string, version int64, ok bool) {
+func parseEventID(id string) (aggregateID string, life, version int64, ok bool) {
 	at := strings.LastIndexByte(id, '-')
 	if at <= 0 {
-		return "", 0, false
+		return "", 0, 0, false
 	}
-	version, _ = strconv.ParseInt(id[at+1:], 10, 64)
-	if EventID(id[:at], version) != id { // one event, one spelling; what is no number has another
-		return "", 0, false
+	sequence, _ := strconv.ParseInt(id[at+1:], 10, 64)
+	life, version = ofSequence(sequence)
+	if EventID(id[:at], sequence) != id { // one event, one spelling; what is no number has another
+		return "", 0, 0, false
 	}
-	return id[:at], version, true
+	return id[:at], life, version, true
 }

@@ -21,9 +21,23 @@ type Event struct {
 }
 
 // EventID is the permanent id of an event. It is derived, not random: writing the same version twice gives the same id,
-// and every later guard, from our primary key to the consumer's inbox, detects the repetition.
-func EventID(aggregateID string, version int64) string {
-	return aggregateID + "-" + strconv.FormatInt(version, 10)
+// and every later guard, from our primary key to the consumer's inbox, detects the repetition. The sequence is the
+// version, and after a restore more (LifeOf): a life that was lost may have given the same version to another event.
+func EventID(aggregateID string, sequence int64) string {
+	return aggregateID + "-" + strconv.FormatInt(sequence, 10)
+}
+
+// lifeStep is more versions than an aggregate has.
+const lifeStep = 1_000_000
+
+// LifeOf is what a life adds to the versions of its events, given its number: their sum is greater than that of any life
+// before it, and exact in a JSON number.
+func LifeOf(number int64) int64 { return number * lifeStep }
+
+// ofSequence is the inverse of life + version.
+func ofSequence(sequence int64) (life, version int64) {
+	version = sequence % lifeStep
+	return sequence - version, version
 }
 
 // Append writes events in the caller's transaction: they exist if, and only if,

@@ -278,10 +278,8 @@ func (r *Relay) startSpans(ctx context.Context, batch []Envelope) (spans []traci
 // EnvelopeOf is the event of a row, as every reader and broker gets it. Its data may still have to be rendered.
 func EnvelopeOf(e db.OutboxLeaseRow) Envelope {
 	env := Envelope{
-		ID: EventID(
-			e.AggregateID, e.Version,
-		), Type: e.Type, Subject: e.AggregateID, TenantID: e.TenantID, Version: e.Version,
-		Time: e.CreatedAt, Data: e.Data,
+		ID: EventID(e.AggregateID, e.Life+e.Version), Type: e.Type, Subject: e.AggregateID, TenantID: e.TenantID,
+		Life: e.Life, Version: e.Version, Time: e.CreatedAt, Data: e.Data,
 	}
 	if e.Traceparent != nil {
 		env.Traceparent = *e.Traceparent
@@ -336,7 +334,7 @@ func (r *Relay) settle(ctx context.Context, leaseID int64, runs []run) (int, err
 	for _, e := range s.parked {
 		r.log.Error(
 			"event parked; it blocks the later events of its aggregate", "event_id",
-			EventID(e.AggregateID, e.Version),
+			EventID(e.AggregateID, e.Life+e.Version),
 			"type", e.Type, "tenant_id", e.TenantID, "failures", e.Attempts+1, "error", postgres.ErrorText(e.err),
 		)
 	}
@@ -415,7 +413,7 @@ func (r *Relay) fail(s *settlement, e *leased) {
 	if taken {
 		r.metrics.idsTaken.Inc()
 		r.log.Error("the broker has a message of another publisher under an event's id; the event is sent again",
-			"event_id", EventID(e.AggregateID, e.Version), "type", e.Type, "tenant_id", e.TenantID)
+			"event_id", EventID(e.AggregateID, e.Life+e.Version), "type", e.Type, "tenant_id", e.TenantID)
 	}
 	s.failed.TenantIds = append(s.failed.TenantIds, e.TenantID)
 	s.failed.AggregateIds = append(s.failed.AggregateIds, e.AggregateID)

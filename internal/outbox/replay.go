@@ -12,10 +12,14 @@ import (
 )
 
 const (
-	replayFind  = 100_000                // aggregates that are looked for at once, which reads the whole outbox
-	replayMax   = 500                    // aggregates that one statement marks as unpublished
-	replayPause = 100 * time.Millisecond // for relays to finish their batches
+	replayTenants = 1000
+	replayPage    = 5000                   // events that one statement reads, of however many are kept
+	replayMax     = 500                    // aggregates that one statement marks as unpublished
+	replayPause   = 100 * time.Millisecond // for relays to finish their batches
 )
+
+// window is when events were published.
+type window struct{ since, until time.Time }
 
 // Replay marks events as unpublished that were published at or after since, for a broker that lost its log. The relays
 // send them again, in order, with their old ids, so that consumers ignore those that they have received. It may be
@@ -26,34 +30,71 @@ func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (total in
 	if err != nil {
 		return 0, fmt.Errorf("replay: %w", err)
 	}
-	for {
-		found, err := pool.OutboxReplayFind(ctx, db.OutboxReplayFindParams{Since: since, Until: until, LimitRows: replayFind})
-		if err != nil {
-			return total, fmt.Errorf("replay: %w", err)
-		}
-		if len(found) == 0 {
-			return total, nil
-		}
-		for few := range slices.Chunk(found, replayMax) {
-			n, err := replay(ctx, pool, since, until, few)
+	for again := true; again; {
+		again = false
+		for after := ""; ; {
+			tenants, err := pool.OutboxReplayTenants(ctx, db.OutboxReplayTenantsParams{After: after, LimitRows: replayTenants})
 			if err != nil {
 				return total, fmt.Errorf("replay: %w", err)
 			}
-			total += n
+			if len(tenants) == 0 {
+				break
+			}
+			for _, tenantID := range tenants {
+				n, found, err := replayTenant(ctx, pool, tenantID, window{since, until})
+				total, again = total+n, again || found
+				if err != nil {
+					return total, fmt.Errorf("replay: %w", err)
+				}
+			}
+			after = tenants[len(tenants)-1]
 		}
-		select { // Relays may be sending what is left.
-		case <-time.After(replayPause):
-		case <-ctx.Done():
-			return total, ctx.Err()
+		if again { // Relays may be sending what is left.
+			select {
+			case <-time.After(replayPause):
+			case <-ctx.Done():
+				return total, ctx.Err()
+			}
+		}
+	}
+	return total, nil
+}
+
+// replayTenant goes through a tenant's feed. found: there were events of the window, of which relays may be sending some.
+func replayTenant(
+	ctx context.Context, pool *postgres.Pool, tenantID string, w window,
+) (total int64, found bool, err error) {
+	for after := int64(0); ; {
+		rows, err := pool.OutboxReplayFind(ctx, db.OutboxReplayFindParams{
+			TenantID: tenantID, AfterPosition: after, Since: w.since, Until: w.until, LimitRows: replayPage,
+		})
+		if err != nil {
+			return total, found, err
+		}
+		if after = rows[0].Through; after == 0 {
+			return total, found, nil
+		}
+		if rows[0].AggregateID == "" {
+			continue
+		}
+		found = true
+		for few := range slices.Chunk(rows, replayMax) {
+			n, err := replay(ctx, pool, tenantID, w, few)
+			if err != nil {
+				return total, found, err
+			}
+			total += n
 		}
 	}
 }
 
 // replay marks a few aggregates. No relay leases events meanwhile.
-func replay(ctx context.Context, pool *postgres.Pool, since, until time.Time, few []db.OutboxReplayFindRow) (n int64, err error) {
-	p := db.OutboxReplayParams{Since: since, Until: until}
+func replay(
+	ctx context.Context, pool *postgres.Pool, tenantID string, w window, few []db.OutboxReplayFindRow,
+) (n int64, err error) {
+	p := db.OutboxReplayParams{Since: w.since, Until: w.until}
 	for _, a := range few {
-		p.TenantIds, p.AggregateIds = append(p.TenantIds, a.TenantID), append(p.AggregateIds, a.AggregateID)
+		p.TenantIds, p.AggregateIds = append(p.TenantIds, tenantID), append(p.AggregateIds, a.AggregateID)
 		p.Versions = append(p.Versions, a.Version)
 	}
 	err = pool.InTx(ctx, func(q *db.Queries) error {

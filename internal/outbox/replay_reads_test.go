@@ -19,6 +19,7 @@ func TestReplayReadsTheOutboxOnce(t *testing.T) {
 	exec(t, pool, `INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, position, published_at)
 		SELECT 'ten_a', 'pay_' || n, 1, 'payment.failed', '{}', n, clock_timestamp() - interval '1 hour'
 		FROM generate_series(1, $1::integer) n`, events)
+	exec(t, pool, `INSERT INTO event_feeds (tenant_id, last_position) VALUES ('ten_a', $1)`, events)
 	exec(t, pool, `ANALYZE outbox_events`)
 	read := func() int {
 		exec(t, pool, "SELECT pg_stat_force_next_flush()")

@@ -1,6 +1,7 @@
 package payments
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,10 @@ func cancelCall(p db.Payment, try int) calls.Call {
 // refusedBefore: the key before it is used up because Stripe refused the cancel, as it does while the
 // intent is processing, and repeats that for a day. The next one is worth sending only once the
 // intent is in another state.
+//
+// The key of another intent is skipped: in a life that a restore has lost, the number may have been another intent's.
 func (s *Service) nextCancel(ctx context.Context, p db.Payment) (target calls.Call, refusedBefore bool, err error) {
-	for try := 1; ; try++ {
+	for try, own := 1, 0; ; try++ {
 		target := cancelCall(p, try)
 		last, err := s.calls.Last(ctx, p.TenantID, target)
 		if errors.Is(err, postgres.ErrNoRows) {
@@ -48,8 +51,12 @@ func (s *Service) nextCancel(ctx context.Context, p db.Payment) (target calls.Ca
 		if err != nil {
 			return target, false, fmt.Errorf("read the cancel of %s: %w", *p.IntentID, err)
 		}
+		if !bytes.Equal(last.ParamsSha256, target.Params) || postgres.Deref(last.ErrorCode) == stripe.ErrorIdempotency {
+			continue
+		}
+		own++
 		refused := last.Outcome == db.StripeOutcomeRefused
-		if try == cancelKeysMax || !refused && !calls.Exhausted(last) {
+		if own == cancelKeysMax || !refused && !calls.Exhausted(last) {
 			return target, refused || refusedBefore, nil
 		}
 		refusedBefore = refused
@@ -82,6 +89,12 @@ func (s *Service) CancelIntent(
 	})
 	if err != nil {
 		return stripe.Intent{}, out, err
+	}
+	if out.Failure.Code == stripe.CodeKeyReused { // Stripe has the key with another intent. The next key is tried.
+		if err := s.calls.RecordAttempt(ctx, c, target, out); err != nil {
+			return stripe.Intent{}, out, err
+		}
+		return s.CancelIntent(ctx, c, p)
 	}
 	if out.Effect == stripe.Done && !out.Replayed {
 		return out.Intent, out, s.calls.RecordAttempt(ctx, c, target, out)

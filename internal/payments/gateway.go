@@ -25,6 +25,9 @@ type Gateway interface {
 	CancelIntent(ctx context.Context, call stripe.Call, intentID string) stripe.Outcome
 	// GetIntent reads an intent, for a tenant or stripe.NoTenant. stripe.ErrNoSuchObject: the account has no such intent.
 	GetIntent(ctx context.Context, tenantID, intentID string) (stripe.Intent, error)
+	// IntentOf is the PaymentIntent of an object that a thin event names by its type and id, empty if it is of none.
+	// stripe.ErrNoSuchObject: the account has no such object.
+	IntentOf(ctx context.Context, kind, id string) (string, error)
 	// CreateRefund gives money back.
 	CreateRefund(ctx context.Context, call stripe.Call, refund stripe.NewRefund) stripe.Outcome
 	// RefundsOf lists every refund of an intent, for a tenant or stripe.NoTenant, without what was released of an

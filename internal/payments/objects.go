@@ -107,6 +107,21 @@ func readOrder(row db.Order) (Order, error) {
 	return o, nil
 }
 
+// WithoutSecret is a next_action without what the customer acts with.
+func WithoutSecret(nextAction json.RawMessage) json.RawMessage {
+	var members map[string]any
+	if json.Unmarshal(nextAction, &members) != nil || members["client_secret"] == nil {
+		return nextAction
+	}
+	members["client_secret"] = nil
+	delete(members, "redirect_url")
+	shown, err := json.Marshal(members)
+	if err != nil {
+		panic(err) // It was JSON.
+	}
+	return shown
+}
+
 // PaymentOf is the payment as the API shows it.
 func PaymentOf(row db.Payment) Payment {
 	p := Payment{

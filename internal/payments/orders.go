@@ -80,16 +80,21 @@ func closedOrder(status db.OrderStatus) error {
 	panic("bug: an order of status " + string(status))
 }
 
-// InsertPayment inserts a payment outside of T1, which has its own statement.
-func InsertPayment(ctx context.Context, q *db.Queries, p db.Payment) error {
-	err := q.PaymentInsert(ctx, db.PaymentInsertParams{
+// Insert inserts the run's payment outside of T1, which has its own statement.
+func (r *Run) Insert(ctx context.Context, q *db.Queries) (err error) {
+	r.beforeLife, err = insertPayment(ctx, q, r.Payment)
+	return err
+}
+
+func insertPayment(ctx context.Context, q *db.Queries, p db.Payment) (beforeLife bool, err error) {
+	beforeLife, err = q.PaymentInsert(ctx, db.PaymentInsertParams{
 		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey,
 		AmountMinor: p.AmountMinor, Currency: p.Currency, PaymentMethod: p.PaymentMethod,
 		ManualCapture: p.ManualCapture,
 		IntentNumber:  p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
 	})
 	if err != nil {
-		return fmt.Errorf("insert payment %s: %w", p.ID, err)
+		return false, fmt.Errorf("insert payment %s: %w", p.ID, err)
 	}
-	return nil
+	return beforeLife, nil
 }

@@ -52,7 +52,7 @@ func paymentElsewhere(
 	ctx context.Context, q *db.Queries, i stripe.Intent,
 ) (*db.PaymentOfIntentElsewhereRow, error) {
 	others, err := q.PaymentOfIntentElsewhere(ctx, db.PaymentOfIntentElsewhereParams{
-		FromID: oldestOf(i), IntentID: &i.ID,
+		FromID: oldestOf(i), UntilID: ids.Payment + ids.Floor(i.CreatedAt.Add(clocksApart)), IntentID: &i.ID,
 		TenantID: i.TenantID, OrderID: i.OrderID,
 	})
 	if err != nil {

@@ -48,6 +48,8 @@ type Run struct {
 	// recorded: the call that comes next was recorded in the phase before, in this
 	// very run, so it has never been sent.
 	recorded bool
+	// beforeLife: the order is older than the life of this database, so a life that was lost may have paid it.
+	beforeLife bool
 }
 
 // Ending is what happens when a payment ends, and what its key is answered with. For POST /v1/payments the
@@ -71,6 +73,7 @@ type Settlement struct {
 	Outcome       stripe.Outcome // of the call that decided it
 	Call          calls.Call     // that call; without a key: it was decided without one
 	AlreadyStored bool           // another operation has ended the payment; only the answer is missing
+	PaidBy        *stripe.Intent // the order's money is on this intent, which has no payment: it gets one in the same transaction
 }
 
 // beginPayment is T1, in one statement. Nearly each payment is its order's first, and begins as such, before anything is
@@ -150,7 +153,7 @@ func (s *Service) recordPayment(
 	}
 	if begun.Ordinal > 0 { // otherwise the response was lost, and the run reads what T1 wrote
 		r.Payment.AmountMinor, r.Payment.Currency = begun.AmountMinor, begun.Currency
-		r.Order.Version = begun.OrderVersion
+		r.Order.Version, r.beforeLife = begun.OrderVersion, begun.BeforeLife
 		claim.Carry = r
 	}
 	return claim, nil
@@ -282,6 +285,11 @@ func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, r *Run
 			return answer, err
 		}
 	}
+	if r.beforeLife {
+		if answer, stays, err := s.accountForLostLife(ctx, c, r); stays || err != nil {
+			return answer, err
+		}
+	}
 	call := r.createCall()
 	out, attempts, err := s.calls.Make(ctx, c, call, &r.recorded,
 		func(ctx context.Context, call stripe.Call) stripe.Outcome {
@@ -354,6 +362,8 @@ func (s paymentAnswer) Finish(
 	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement,
 ) (idempotency.Answer, error) {
 	switch {
+	case e.PaidBy != nil:
+		return s.finishPaidBy(ctx, c, r, e)
 	case e.AlreadyStored, e.Status == db.PaymentStatusSucceeded && r.Order.Status != db.OrderStatusOpen:
 		return s.finishOtherwise(ctx, c, r, e)
 	case e.Status == db.PaymentStatusAuthorized, e.Status == db.PaymentStatusSucceeded && r.Payment.ManualCapture:

@@ -26,7 +26,9 @@ func (s *Service) ReadRun(ctx context.Context, tenantID, id string, ending Endin
 		return nil, fmt.Errorf("read payment %s: %w", id, err)
 	}
 	inStatus := time.Duration(row.StatusSeconds * float64(time.Second))
-	return &Run{Order: row.Order, Payment: row.Payment, ending: ending, inStatus: inStatus}, nil
+	return &Run{
+		Order: row.Order, Payment: row.Payment, ending: ending, inStatus: inStatus, beforeLife: row.BeforeLife,
+	}, nil
 }
 
 // Wait gives the claim back until the next attempt, and answers with the present state.
@@ -40,13 +42,9 @@ func (s *Service) Wait(ctx context.Context, c *idempotency.Claim, r *Run, why er
 func (s *Service) createUnanswered(
 	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts,
 ) (idempotency.Answer, error) {
-	why := out.Why()
 	switch {
-	case attempts.PastCutoff, out.ErrorCached && attempts.Count > 1:
-		why = s.mayMakeAnother(ctx, c, r, out)
-		if errors.Is(why, ErrMoved) || errors.Is(why, idempotency.ErrLeaseLost) {
-			return idempotency.Answer{}, why
-		}
+	case attempts.PastCutoff, out.ErrorCached && attempts.Count > 1, out.Failure.Code == stripe.CodeKeyReused:
+		return s.makeAnother(ctx, c, r, out)
 	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict:
 		// No money was at stake, so any refusal is final.
 		return r.ending.Finish(ctx, c, r, Settlement{
@@ -54,10 +52,46 @@ func (s *Service) createUnanswered(
 			Outcome: out,
 		})
 	}
-	if why == nil {
-		return idempotency.Answer{}, s.nextIntent(ctx, c, r)
+	return s.Wait(ctx, c, r, out.Why()) // It may have been made, so it may not be abandoned yet.
+}
+
+// makeAnother moves on to the order's next intent once no intent of the order is paid, nor can be. A database that was
+// restored may not know of such an intent, so Stripe is asked, unless Stripe says that no request came before those that
+// are recorded. If the order's money is on an intent of which this payment cannot be made, the payment fails.
+func (s *Service) makeAnother(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
+) (idempotency.Answer, error) {
+	if out.ErrorCached {
+		ours, err := s.calls.BeganHere(ctx, c.TenantID, r.createCall(), out)
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("read the creation of an intent of order %s: %w", r.Order.ID, err)
+		}
+		if ours { // No one has the id of what it may have made, so that was not confirmed.
+			return idempotency.Answer{}, s.nextIntent(ctx, c, r)
+		}
 	}
-	return s.Wait(ctx, c, r, why) // It may have been made, so it may not be abandoned yet.
+	paidBy, err := s.Repairs().recoverIntent(ctx, c, r, out)
+	switch {
+	case errors.Is(err, ErrMoved), errors.Is(err, idempotency.ErrLeaseLost):
+		return idempotency.Answer{}, err
+	case err != nil:
+		return s.Wait(ctx, c, r, err)
+	case paidBy != nil:
+		return s.paidOtherwise(ctx, c, r, *paidBy)
+	}
+	return idempotency.Answer{}, s.nextIntent(ctx, c, r)
+}
+
+// paidOtherwise fails a payment whose order has its money on another intent.
+func (s *Service) paidOtherwise(
+	ctx context.Context, c *idempotency.Claim, r *Run, by stripe.Intent,
+) (idempotency.Answer, error) {
+	return r.ending.Finish(ctx, c, r, Settlement{
+		Status: db.PaymentStatusFailed, ClosesIntent: true, Call: r.createCall(), PaidBy: &by,
+		Outcome: stripe.Outcome{Effect: stripe.Refused}, Failure: stripe.Failure{
+			Code: "order_already_paid", Message: "The order was paid at Stripe meanwhile. No money was taken by this payment.",
+		},
+	})
 }
 
 // endEarlier cancels the order's earlier intents before another is made: those of the other kind of capture, and those
@@ -74,28 +108,8 @@ func (s *Service) endEarlier(
 		answer, err = s.Wait(ctx, c, r, why)
 		return answer, true, err
 	}
-	// The reconciler adopts what it has taken.
-	answer, err = r.ending.Finish(ctx, c, r, Settlement{Status: db.PaymentStatusFailed, ClosesIntent: true,
-		Call: r.createCall(), Outcome: stripe.Outcome{Effect: stripe.Refused}, Failure: stripe.Failure{
-			Code: "order_already_paid", Message: "The order was paid at Stripe meanwhile. No money was taken by this payment.",
-		}})
+	answer, err = s.paidOtherwise(ctx, c, r, *earlier)
 	return answer, true, err
-}
-
-// mayMakeAnother returns nil if the intent of a creation was certainly not paid, and another may be
-// made in its place. A database that was restored may not know that it was: then it is looked for,
-// unless Stripe says that no request came before those that are recorded.
-func (s *Service) mayMakeAnother(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) error {
-	if out.ErrorCached {
-		ours, err := s.calls.BeganHere(ctx, c.TenantID, r.createCall(), out)
-		if err != nil {
-			return fmt.Errorf("read the creation of an intent of order %s: %w", r.Order.ID, err)
-		}
-		if ours {
-			return nil // No one has its id, so it was not confirmed.
-		}
-	}
-	return s.Repairs().recoverIntent(ctx, c, r)
 }
 
 // nextIntent abandons an intent whose creation will never be answered, and moves on
@@ -206,6 +220,8 @@ func (s *Service) settle(
 		})
 	case stripe.IntentRequiresCapture:
 		answer, err = s.settleAuthorized(ctx, c, r, out)
+	case stripe.IntentRequiresReauthorization: // It holds no money, and nobody can capture it.
+		answer, err = s.abandon(ctx, c, r, r.failed(db.StripeCallGetRow{}))
 	case stripe.IntentRequiresPaymentMethod, stripe.IntentRequiresConfirmation:
 		return idempotency.Answer{}, false, nil
 	default: // A status that this version does not know. It changes to a known one, or the key is parked.
@@ -318,7 +334,7 @@ func (s *Service) abandon(
 	switch intent.Status {
 	case stripe.IntentCanceled:
 		return r.ending.Finish(ctx, c, r, end)
-	case "", stripe.IntentRequiresAction, stripe.IntentRequiresCapture:
+	case "", stripe.IntentRequiresAction, stripe.IntentRequiresCapture, stripe.IntentRequiresReauthorization:
 		return s.Wait(ctx, c, r, out.Why())
 	default: // Too late to cancel: it is paid, or about to be.
 		return s.SettleOrWait(ctx, c, r, intent, "the intent could not be canceled")
@@ -348,6 +364,9 @@ func (r *Run) notAuthenticated(intent stripe.Intent) Settlement {
 	if intent.LastFailure != nil {
 		why = *intent.LastFailure
 	}
+	if !intent.LastIsDecline {
+		intent.ChargeID = "" // It is of an earlier payment on the intent.
+	}
 	return Settlement{
 		Status: db.PaymentStatusFailed, Failure: why, Declined: intent.LastIsDecline, ChargeID: intent.ChargeID,
 		ClosesIntent: true, Call: r.confirmCall(), Outcome: stripe.Outcome{Effect: stripe.Refused, Intent: intent},
@@ -356,6 +375,7 @@ func (r *Run) notAuthenticated(intent stripe.Intent) Settlement {
 
 // canceled is the end of a payment whose customer did not act in time.
 func (r *Run) canceled(intent stripe.Intent) Settlement {
+	intent.ChargeID = "" // A charge is of an earlier payment on the intent: this one has moved nothing.
 	return Settlement{
 		Status: db.PaymentStatusCanceled, ClosesIntent: true, Call: r.confirmCall(),
 		Outcome: stripe.Outcome{Effect: stripe.Done, Intent: intent},
@@ -382,6 +402,39 @@ func (s paymentAnswer) finishOtherwise(
 			return idempotency.Answer{}, err
 		}
 		return s.finalAnswer(PaymentOf(p), e, c.RequestID), s.RefundRest(ctx, q, p)
+	})
+	return c.Answer(), err
+}
+
+// errNotAdoptable keeps a payment waiting whose order has its money on an intent that no payment can be made of.
+var errNotAdoptable = errors.New("the order's money is on an intent that is not adopted")
+
+// finishPaidBy fails a payment and, in the same transaction, makes a payment of the intent that holds the order's money:
+// between the two another payment could begin, and would charge the customer again.
+func (s paymentAnswer) finishPaidBy(
+	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement,
+) (idempotency.Answer, error) {
+	repairs := s.Repairs()
+	adoption, err := repairs.adoptionOf(ctx, *e.PaidBy)
+	if err != nil {
+		return s.Wait(ctx, c, r, err)
+	}
+	err = c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: r.Order.ID}); err != nil {
+			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", r.Order.ID, err)
+		}
+		p, err := r.Settle(ctx, q, e)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		if err := outbox.Append(ctx, q, PaymentEvent("payment.failed", p)); err != nil {
+			return idempotency.Answer{}, err
+		}
+		adopted, err := repairs.adoptFinally(ctx, q, adoption, *e.PaidBy)
+		if err == nil && adopted == "" {
+			err = fmt.Errorf("%w: %s", errNotAdoptable, e.PaidBy.ID)
+		}
+		return s.finalAnswer(PaymentOf(p), e, c.RequestID), err
 	})
 	return c.Answer(), err
 }

@@ -51,21 +51,19 @@ func automaticRefundID(tenantID, orderID string, n int) string {
 	return ids.Keyed(ids.Refund, tenantID, automaticKey(orderID, n))
 }
 
-// AutomaticStripeKeys are the keys under which the automatic refunds of an order are sent to Stripe.
+// AutomaticStripeKeys are the keys under which the automatic refunds of an order are sent to Stripe, and were: until
+// November 2026 the first had no number.
 func AutomaticStripeKeys(tenantID, orderID string) []string {
-	keys := make([]string, automaticRefundsMax)
-	for n := range keys {
-		keys[n] = automaticStripeKey(tenantID, orderID, n+1)
+	keys := []string{tenantID + ":" + orderID + ":refund"}
+	for n := range automaticRefundsMax {
+		keys = append(keys, automaticStripeKey(tenantID, orderID, n+1))
 	}
 	return keys
 }
 
+// automaticStripeKey ends in a number, unlike <tenant>:<key>:refund: a caller's key may be an order's id.
 func automaticStripeKey(tenantID, orderID string, n int) string {
-	key := tenantID + ":" + orderID + ":refund"
-	if n > 1 {
-		key += ":" + strconv.Itoa(n)
-	}
-	return key
+	return tenantID + ":" + orderID + ":refund:" + strconv.Itoa(n)
 }
 
 // RefundRest records that the service may not keep the money of a payment, and an automatic refund of what is left of

@@ -88,10 +88,23 @@ func TestRefundsOwed(t *testing.T) {
 		for _, post := range o.Posts("refunds") {
 			keys = append(keys, strings.TrimPrefix(post.Key, o.Tenant.ID+":"+o.Order))
 		}
-		require.Equal(t, []string{":refund", ":refund:2", ":refund:3"}, keys)
+		require.Equal(t, []string{":refund:1", ":refund:2", ":refund:3"}, keys)
 		require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
 		o.DeliverWebhooks()
 		o.RequireClean()
+	})
+
+	// A caller may take the order's id for a key.
+	t.Run("AreNotTheRefundOfACallerWhoseKeyIsTheOrder", func(t *testing.T) {
+		t.Parallel()
+		o := late(t, visa)
+		o.refuse(1)
+		completeOnce(o.World, o.API)
+		own := o.API.Post("/v1/payments/"+o.Payment+"/refunds", o.Order, `{"amount":400}`)
+		require.Equal(t, http.StatusCreated, own.Status, own)
+		o.again()
+		require.Equal(t, "api succeeded 400, automatic succeeded 600, automatic failed 1000", o.Rows())
+		require.Equal(t, 1000, o.Count(`SELECT amount_refunded_minor FROM payments`))
 	})
 
 	t.Run("AreParkedAfterTheLastAttempt", func(t *testing.T) {

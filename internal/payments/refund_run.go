@@ -99,12 +99,12 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 				}
 			}
 			return s.settleRefund(ctx, c, w, seen)
+		case w.refund.StripeRefundID != nil: // It was made. Another call would make a second one.
+			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("the refund is not in Stripe's list now"))
 		case last.AgeSeconds > refundLostAfter.Seconds():
 			return s.finishRefund(ctx, c, w, stripe.Refund{
 				Status: db.RefundStatusFailed, FailureCode: "provider_error",
 			}, ErrPaymentNotRefundable)
-		case w.refund.StripeRefundID != nil: // It was made. Another call would make a second one.
-			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("the refund is not in Stripe's list now"))
 		case calls.Exhausted(last) && !w.fits():
 			return s.refundRefused(ctx, c, w, stripe.Outcome{ErrorCode: "amount_too_large", Param: "amount"})
 		case calls.Exhausted(last):

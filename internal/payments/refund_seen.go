@@ -40,7 +40,7 @@ func (s *Service) applyRefunds(ctx context.Context, q *db.Queries, ref compare.O
 			err = s.adoptRefund(ctx, q, r, *order.Paid(), own)
 		case compare.InProgress:
 			err = idempotency.Expedite(ctx, q, ref.TenantID, d.Key)
-		case compare.Agrees, compare.Abandoned, compare.Differs, compare.Unregistered:
+		case compare.Agrees, compare.Abandoned, compare.Unaccounted, compare.Differs, compare.Unregistered:
 			continue
 		}
 		if err != nil {

@@ -164,7 +164,7 @@ func (s Repairs) AdoptDisputed(ctx context.Context, i stripe.Intent) (pending bo
 		return d.Key != "", nil // The payment, cancel or checkout of a parked key may still need it.
 	case compare.StatusChanged: // It was captured by others, and the dispute is the first that is heard of that.
 		return true, s.AuthorizationEnded(ctx, i)
-	case compare.Agrees, compare.InProgress, compare.Abandoned, compare.Unregistered:
+	case compare.Agrees, compare.InProgress, compare.Abandoned, compare.Unaccounted, compare.Unregistered:
 	}
 	return true, nil
 }
@@ -204,7 +204,7 @@ func intentEnded(ctx context.Context, q *db.Queries, order compare.OrderRef, int
 func (s Repairs) recordAdopted(
 	ctx context.Context, q *db.Queries, p db.Payment, i stripe.Intent, order db.Order,
 ) error {
-	if err := InsertPayment(ctx, q, p); err != nil {
+	if _, err := insertPayment(ctx, q, p); err != nil {
 		return err
 	}
 	events := []outbox.Event{PaymentEvent("payment.created", p)}

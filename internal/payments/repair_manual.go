@@ -92,7 +92,7 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 	case compare.Unregistered:
 		view.Unregistered = true
 		view.Detail = "made by the operation " + intent.Operation + ", which this service does not know"
-	case compare.StatusChanged, compare.Abandoned, compare.Differs:
+	case compare.StatusChanged, compare.Abandoned, compare.Unaccounted, compare.Differs:
 		view.Detail = d.Discrepancy.Detail
 	}
 	if err != nil {
@@ -159,7 +159,7 @@ func (s Repairs) SettleOwed(ctx context.Context, q *db.Queries, tenantID, paymen
 	if err != nil {
 		return 0, fmt.Errorf("settle what is owed of payment %s: %w", paymentID, err)
 	}
-	return p.AmountMinor - p.AmountRefundedMinor - owed.SettledMinor, nil
+	return compare.PaidMinor(p) - p.AmountRefundedMinor - owed.SettledMinor, nil
 }
 
 // RefundFailed returns the refund if it has failed or was canceled at Stripe; its own operation

@@ -141,6 +141,8 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 	switch {
 	case err != nil && !errors.Is(err, postgres.ErrNoRows):
 		return idempotency.Answer{}, fmt.Errorf("read the refund of %s: %w", w.IntentID, err)
+	case last.Outcome == db.StripeOutcomeDone: // It was made. Another call would make a second one.
+		return s.waitForOrphanRefund(ctx, c, w, errors.New("the refund is not in Stripe's list now"))
 	case last.AgeSeconds > refundLostAfter.Seconds():
 		return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})
 	case calls.Exhausted(last):

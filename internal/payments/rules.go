@@ -56,7 +56,7 @@ var Rules = struct {
 
 	// The search for an intent, and its adoption.
 
-	MayUse       func(r *Run, known []string, i stripe.Intent) bool
+	PaysOrder    func(r *Run, known []string, i stripe.Intent) bool
 	SearchFrom   func(r *Run, last db.StripeCallGetRow) time.Time
 	SearchProves func(last db.StripeCallGetRow) time.Time
 	AdoptedID    func(stripe.Intent, []stripe.Refund) (id string, refunds []stripe.Refund)
@@ -82,8 +82,8 @@ var Rules = struct {
 	LinesOf:    func(s *Service) int { return Turns{s.turns}.Lines() },
 	RefundsMax: refundsMax, TurnWait: turnWait, RefundInProgress: func() error { return errRefundInFlight },
 
-	MayUse: func(r *Run, known []string, i stripe.Intent) bool {
-		return intentSearch{Run: r, known: known}.mayUse(i)
+	PaysOrder: func(r *Run, known []string, i stripe.Intent) bool {
+		return intentSearch{Run: r, known: known}.pays(i)
 	},
 	SearchFrom: func(r *Run, last db.StripeCallGetRow) time.Time {
 		return intentSearch{Run: r, last: last}.from()

@@ -228,12 +228,13 @@ func TestPollOfAPendingRefund(t *testing.T) {
 	}
 }
 
-// The first automatic refund of an order has keys without a number.
+// The first automatic refund of an order has a key without a number here, and one with a number at Stripe.
 func TestKeysOfAutomaticRefunds(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "refund_order ord_1", payments.Rules.AutomaticKey("ord_1", 1))
 	require.Equal(t, "refund_order ord_1:2", payments.Rules.AutomaticKey("ord_1", 2))
-	require.Equal(t, []string{"ten_1:ord_1:refund", "ten_1:ord_1:refund:2"}, payments.AutomaticStripeKeys("ten_1", "ord_1")[:2])
+	require.Equal(t, []string{"ten_1:ord_1:refund", "ten_1:ord_1:refund:1", "ten_1:ord_1:refund:2"},
+		payments.AutomaticStripeKeys("ten_1", "ord_1")[:3])
 	require.Equal(t, db.RefundOriginAutomatic, payments.Rules.OriginOf(stripe.Refund{
 		TenantID: "ten_1", OrderID: "ord_1", RefundID: payments.Rules.AutomaticRefundID("ten_1", "ord_1", payments.Rules.AutomaticRefundsMax),
 	}))
@@ -260,13 +261,13 @@ func TestKnownRefundsComeFirst(t *testing.T) {
 
 // The search for an intent that was lost.
 
-func TestIntentThatAPaymentMayUse(t *testing.T) {
+func TestIntentThatPaysAnOrder(t *testing.T) {
 	t.Parallel()
 	run := &payments.Run{Payment: db.Payment{TenantID: "ten_1", OrderID: "ord_1", AmountMinor: 1000, Currency: "usd"}}
 	may := func(change func(*stripe.Intent)) bool {
 		i := stripe.Intent{ID: "pi_1", TenantID: "ten_1", OrderID: "ord_1", AmountMinor: 1000, Currency: "usd"}
 		change(&i)
-		return payments.Rules.MayUse(run, []string{"pi_known"}, i)
+		return payments.Rules.PaysOrder(run, []string{"pi_known"}, i)
 	}
 	require.True(t, may(func(*stripe.Intent) {}))
 	for name, change := range map[string]func(*stripe.Intent){

@@ -155,6 +155,11 @@ func (s *script) GetIntent(_ context.Context, _, id string) (stripe.Intent, erro
 	return r.intent, r.err
 }
 
+func (s *script) IntentOf(context.Context, string, string) (string, error) {
+	r := s.next(get)
+	return r.intent.ID, r.err
+}
+
 func (s *script) CreateRefund(_ context.Context, c stripe.Call, _ stripe.NewRefund) stripe.Outcome {
 	return s.call(makes, c)
 }
@@ -248,7 +253,7 @@ func changed(r response, change []func(*response)) response {
 }
 
 func of1000(status stripe.IntentStatus) stripe.Intent {
-	i := stripe.Intent{Status: status, AmountMinor: 1000, Currency: "usd"}
+	i := stripe.Intent{Status: status, AmountMinor: 1000, Currency: "usd", CreatedAt: time.Now()}
 	if status == stripe.IntentSucceeded {
 		i.ReceivedMinor = 1000
 	}

@@ -34,9 +34,13 @@ type webhookSeen struct {
 func (s *Service) WebhookHandler() inbox.Handler {
 	h := webhooks{s}
 	return inbox.Handler{Prepare: func(ctx context.Context, e inbox.Event) (any, error) {
+		e.Type = stripe.SnapshotType(e.Type)
 		seen, err := h.prepare(ctx, e)
 		return seen, AwayWithStripe(err)
-	}, Apply: h.apply, Settled: h.settled}
+	}, Apply: func(ctx context.Context, q *db.Queries, e inbox.Event, prepared any) error {
+		e.Type = stripe.SnapshotType(e.Type)
+		return h.apply(ctx, q, e, prepared)
+	}, Settled: h.settled}
 }
 
 // AwayWithStripe is err, marked as no failure of the event if Stripe is away.
@@ -56,6 +60,15 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		return nil, fmt.Errorf("%w: %w", inbox.ErrPoison, err) // It could be read when it was stored.
 	}
 	hint := event.Intent
+	if hint.ID == "" && event.Related != "" {
+		hint.ID, err = s.gateway.IntentOf(ctx, event.Related, event.ObjectID)
+		if errors.Is(err, stripe.ErrNoSuchObject) {
+			return webhookSeen{}, nil // Of another account, or another mode.
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	if hint.ID == "" {
 		return webhookSeen{}, nil
 	}
@@ -134,7 +147,7 @@ func mayChange(status db.PaymentStatus, ended bool, eventType string) bool {
 	return ended && endsIntent(eventType) || status == db.PaymentStatusAuthorized && endsAuthorization(eventType)
 }
 
-func aboutRefund(e inbox.Event) bool { return strings.Contains(e.Type, "refund") }
+func aboutRefund(e inbox.Event) bool { return strings.Contains(e.Type, "refund") } // a snapshot's type and a thin event's
 
 // locate is LocateIntent, if metadata names a tenant of ours. An account may have many payments of other programs.
 func (s webhooks) locate(ctx context.Context, i stripe.Intent) (stripe.Intent, error) {
@@ -169,11 +182,13 @@ func (s webhooks) withAdoption(ctx context.Context, seen webhookSeen) (any, erro
 
 // endsIntent reports whether an event says that an intent cannot be confirmed any more.
 func endsIntent(eventType string) bool {
+	eventType = stripe.SnapshotType(eventType)
 	return eventType == "payment_intent.succeeded" || eventType == "payment_intent.canceled"
 }
 
 // endsAuthorization reports whether an event says that an authorization was captured or released.
 func endsAuthorization(eventType string) bool {
+	eventType = stripe.SnapshotType(eventType)
 	return endsIntent(eventType) || eventType == "charge.captured" || eventType == "charge.expired"
 }
 

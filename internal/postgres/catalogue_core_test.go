@@ -98,6 +98,12 @@ INSERT INTO discrepancies (object_id) VALUES ('pi_pay');
 
 INSERT INTO reconciliation_windows (name) VALUES ('recent');
 
+ALTER TABLE lives ALTER backup_at SET DEFAULT '2026-01-01', ALTER system_identifier SET DEFAULT 1, ALTER timeline SET DEFAULT 1,
+	ALTER wal_position SET DEFAULT '0/1';
+INSERT INTO lives (number, began_at) VALUES (1, '2026-01-02');
+ALTER TABLE unaccounted_intents ALTER tenant_id SET DEFAULT 'ten', ALTER order_id SET DEFAULT 'ord';
+INSERT INTO unaccounted_intents (intent_id) VALUES ('pi_lost');
+
 ALTER TABLE erasures ALTER tenant_id SET DEFAULT 'ten', ALTER reference_mac SET DEFAULT repeat('n', 32)::bytea,
 	ALTER actor SET DEFAULT '', ALTER orders SET DEFAULT 1, ALTER keys SET DEFAULT 1, ALTER events SET DEFAULT 1,
 	ALTER deliveries SET DEFAULT 1;
@@ -533,14 +539,16 @@ var orderEntries = []entry{
 		},
 	},
 	{
-		table: "orders", name: "amount_is_positive", rule: "an order amounts to 1 to 99999999 minor units",
+		table: "orders", name: "amount_is_positive", rule: "an order amounts to 1 to the largest charge of its currency",
 		refused: []string{
 			`INSERT INTO orders (amount_minor) VALUES (0)`,
 			`INSERT INTO orders (amount_minor) VALUES (100000000)`,
+			`INSERT INTO orders (amount_minor, currency) VALUES (1000000000000, 'idr')`,
 		},
 		accepted: []string{
 			`INSERT INTO orders (amount_minor) VALUES (1)`,
 			`INSERT INTO orders (amount_minor) VALUES (99999999)`,
+			`INSERT INTO orders (amount_minor, currency) VALUES (999999999999, 'idr')`,
 		},
 	},
 	{
@@ -792,14 +800,16 @@ var paymentEntries = []entry{
 		accepted: []string{`UPDATE payments SET amount_refunding_minor = 1 WHERE id = 'pay'`},
 	},
 	{
-		table: "payments", name: "payment_amount_is_positive", rule: "a payment takes 1 to 99999999 minor units",
+		table: "payments", name: "payment_amount_is_positive", rule: "a payment takes 1 to the largest charge of its currency",
 		refused: []string{
 			`INSERT INTO payments (amount_minor) VALUES (0)`,
 			`INSERT INTO payments (amount_minor) VALUES (100000000)`,
+			`INSERT INTO payments (amount_minor, currency) VALUES (1000000000000, 'idr')`,
 		},
 		accepted: []string{
 			`INSERT INTO payments (amount_minor) VALUES (1)`,
 			`INSERT INTO payments (amount_minor) VALUES (99999999)`,
+			`INSERT INTO payments (amount_minor, currency) VALUES (999999999999, 'idr')`,
 		},
 	},
 	{
@@ -1052,14 +1062,16 @@ var refundEntries = []entry{
 		},
 	},
 	{
-		table: "refunds", name: "refund_amount_is_positive", rule: "a refund returns 1 to 99999999 minor units",
+		table: "refunds", name: "refund_amount_is_positive", rule: "a refund returns 1 to the largest charge of its currency",
 		refused: []string{
 			`INSERT INTO refunds (amount_minor) VALUES (0)`,
 			`INSERT INTO refunds (amount_minor) VALUES (100000000)`,
+			`INSERT INTO refunds (amount_minor, currency) VALUES (1000000000000, 'idr')`,
 		},
 		accepted: []string{
 			`INSERT INTO refunds (amount_minor) VALUES (1)`,
 			`INSERT INTO refunds (amount_minor) VALUES (99999999)`,
+			`INSERT INTO refunds (amount_minor, currency) VALUES (999999999999, 'idr')`,
 		},
 	},
 	{
@@ -1333,6 +1345,26 @@ var reconciliationEntries = []entry{
 			`INSERT INTO discrepancies (resolution) VALUES ('refunded')`,
 		},
 		accepted: []string{`INSERT INTO discrepancies (resolved_at, resolution) VALUES (now(), 'refunded')`},
+	},
+	{
+		table: "lives", name: "lives_pkey", rule: "a life has one number",
+		refused:  []string{`INSERT INTO lives (number) VALUES (1)`},
+		accepted: []string{`INSERT INTO lives (number) VALUES (2)`},
+	},
+	{
+		table: "lives", name: "lives_follow_each_other", rule: "two lives do not begin at once",
+		refused:  []string{`INSERT INTO lives (number, began_at) VALUES (2, '2026-01-02')`},
+		accepted: []string{`INSERT INTO lives (number, began_at) VALUES (2, '2026-01-03')`},
+	},
+	{
+		table: "lives", name: "backup_is_before_the_life", rule: "a life begins after its backup",
+		refused:  []string{`INSERT INTO lives (number, began_at) VALUES (2, '2025-12-31')`},
+		accepted: []string{`INSERT INTO lives (number, began_at) VALUES (2, '2026-01-01')`},
+	},
+	{
+		table: "unaccounted_intents", name: "unaccounted_intents_pkey", rule: "an intent of an order is unaccounted once",
+		refused:  []string{`INSERT INTO unaccounted_intents (intent_id) VALUES ('pi_lost')`},
+		accepted: []string{`INSERT INTO unaccounted_intents (intent_id) VALUES ('pi_other')`},
 	},
 	{
 		table: "reconciliation_windows", name: "reconciliation_windows_pkey", rule: "a window has one row",

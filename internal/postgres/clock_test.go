@@ -53,6 +53,7 @@ func TestTimeIsTheDatabases(t *testing.T) {
 		"FromAt", "UntilAt",
 		"AfterAt", "BeforeAt", // where the page before ended
 		"EvidenceDueBy", "CaptureBefore", // Stripe's; what people read
+		"BackupAt", // of a backup, given by its operator
 	}
 	t.Run("InEveryParameter", func(t *testing.T) {
 		t.Parallel()

@@ -34,7 +34,9 @@ type Facts struct {
 	Temps    bool // it may make temporary tables, which deploy/roles.sql takes from all
 	Scoped   bool // policies bind it: a statement sees only the rows of the tenants that it names
 	Migrated bool // there is a table of migrations
-	Pooled   bool // a pooler accepted the connection
+	// Elsewhere says that the tables are in a schema where search_path does not look; nil: they are not.
+	Elsewhere error
+	Pooled    bool // a pooler accepted the connection
 
 	Asked, Answered time.Time // our clock, before and after Now was read
 }
@@ -97,6 +99,9 @@ func (p *Pool) Facts(ctx context.Context) (f Facts, err error) {
 	f.Answered = time.Now()
 	if err != nil {
 		return f, fmt.Errorf("read the server's settings: %w", err)
+	}
+	if !f.Migrated {
+		f.Elsewhere = tablesAreElsewhere(ctx, conn)
 	}
 	rows, err := conn.Query(ctx, factsOfRights, pgx.QueryExecModeExec, writtenTables)
 	if err == nil {

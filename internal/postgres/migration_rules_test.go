@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,6 +95,9 @@ func TestLengthyMigrationsAreRefused(t *testing.T) {
 		`ALTER TYPE colour RENAME VALUE 'red' TO 'crimson'`,
 		`CREATE TABLE parts (id integer); ALTER TABLE widgets DROP COLUMN name`,
 		`ALTER TABLE widgets DROP CONSTRAINT widgets_pkey`,
+		`ALTER TABLE widgets DROP CONSTRAINT short`,
+		`ALTER TABLE widgets DROP CONSTRAINT short, ADD CONSTRAINT brief CHECK (length(name) < 99) NOT VALID`,
+		`ALTER TABLE widgets DROP CONSTRAINT short, ADD CONSTRAINT short CHECK (length(name) < 99)`,
 		`DROP VIEW red`,
 		`DROP FUNCTION nothing CASCADE`,
 		`DROP TRIGGER never ON widgets`,
@@ -132,6 +136,8 @@ func TestBriefMigrations(t *testing.T) {
 		`ALTER TABLE widgets ADD COLUMN other integer, ADD CONSTRAINT of_other FOREIGN KEY (other) REFERENCES others (id) NOT VALID`,
 		`ALTER TABLE widgets ADD CONSTRAINT long CHECK (length(name) > 1) NOT VALID`,
 		`ALTER TABLE widgets VALIDATE CONSTRAINT short`,
+		`ALTER TABLE widgets VALIDATE CONSTRAINT short; ALTER TABLE widgets VALIDATE CONSTRAINT named`,
+		`ALTER TABLE widgets DROP CONSTRAINT short, ADD CONSTRAINT short CHECK (length(name) < 99) NOT VALID`,
 		`ALTER TABLE widgets ALTER COLUMN old SET DEFAULT 'y', ALTER name DROP NOT NULL`,
 		`ALTER TABLE widgets ADD CONSTRAINT one_name UNIQUE USING INDEX one_name`,
 		`CREATE INDEX CONCURRENTLY widget_names ON widgets (lower(name)) WHERE name <> 'a'`,
@@ -170,9 +176,12 @@ var (
 	insertInto  = regexp.MustCompile(`^insert into (\w+) `)
 	alterTable  = regexp.MustCompile(`^alter table (\w+) (.*)$`)
 
-	// alone are statements that run in no transaction, or must not run in that of another one.
-	alone = regexp.MustCompile(`^(create (unique )?index concurrently \w+ on |drop index concurrently if exists \w+$|` +
-		`alter table \w+ validate constraint \w+$)`)
+	// alone are statements that run in no transaction.
+	alone = regexp.MustCompile(`^(create (unique )?index concurrently \w+ on |drop index concurrently if exists \w+$)`)
+	// validate lets requests through, but not behind the lock of another statement.
+	validate = regexp.MustCompile(`^alter table \w+ validate constraint \w+$`)
+	// A check is replaced under its name. The former version writes what both allow.
+	dropConstraint = regexp.MustCompile(`^drop constraint (\w+)$`)
 	// brief are statements that change no table, or lock it for a moment.
 	brief = regexp.MustCompile(`^(create (type|(or replace )?(function|view|(constraint )?trigger)|policy) |comment on |` +
 		`alter type \w+ add value |grant |revoke )`)
@@ -217,6 +226,7 @@ func lengthy(migration string) (list []string) {
 		case copies:
 			list = append(list, s)
 		case brief.MatchString(s), alone.MatchString(s) && len(statements) == 1,
+			validate.MatchString(s) && !slices.ContainsFunc(statements, func(s string) bool { return !validate.MatchString(s) }),
 			isOf(made, createIndex, s), isOf(made, insertInto, s), isOf(made, alterTable, s), isBriefAlter(s):
 		default:
 			list = append(list, s)
@@ -256,7 +266,13 @@ func isBriefAlter(statement string) bool {
 	if table == nil {
 		return false
 	}
-	for _, action := range actions(table[2]) {
+	all := actions(table[2])
+	for _, action := range all {
+		if gone := dropConstraint.FindStringSubmatch(action); gone != nil && slices.ContainsFunc(all, func(s string) bool {
+			return strings.HasPrefix(s, "add constraint "+gone[1]+" check ")
+		}) {
+			continue
+		}
 		if !briefAction.MatchString(action) || serial.MatchString(action) {
 			return false
 		}

@@ -85,7 +85,7 @@ func TestPaymentsAreFoundByTheirIntent(t *testing.T) {
 	exec("PREPARE find AS " + db.PaymentOfIntentElsewhere)
 	defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE find") }()
 	got, err := tx.Conn().PgConn().Exec(t.Context(),
-		"EXPLAIN EXECUTE find('pay_~', 'pi_pay_2000', 'ten_1', 'ord_1')").ReadAll()
+		"EXPLAIN EXECUTE find('pay_~', 'pay_~~', 'pi_pay_2000', 'ten_1', 'ord_1')").ReadAll()
 	require.NoError(t, err)
 	var plan []string
 	for _, row := range got[0].Rows {

@@ -108,6 +108,11 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	_, limited := params["statement_timeout"] // in the connection string
 	setDefault(params, "application_name", cmp.Or(o.Name, "payonce"))
 	setDefault(params, "timezone", "UTC")
+	if !strings.Contains(url, "default_query_exec_mode=") { // A pooler may reject settings that it does not know; Check looks.
+		for name, value := range pinned {
+			setDefault(params, name, value)
+		}
+	}
 	statement := cmp.Or(o.Statement, statementTimeout)
 	setDefault(params, "statement_timeout", ms(statement))
 	setDefault(params, "lock_timeout", ms(min(lockTimeout, statement/2)))
@@ -435,6 +440,18 @@ func IsRejected(err error) bool {
 	return false
 }
 
+// IsTooSlow reports whether the server ended a statement that took longer than it may.
+func IsTooSlow(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "57014" // query_canceled
+}
+
+// IsDenied reports whether the role of the connection lacks the right.
+func IsDenied(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "42501" // insufficient_privilege
+}
+
 // IsUnreadable reports whether err means that a row was read whose values no variable can hold, such as a time that is
 // infinite.
 func IsUnreadable(err error) bool {
@@ -474,7 +491,8 @@ func Unavailable(err error) bool {
 		case "08", "53", "57": // connection, resources, operator
 			return true
 		}
-		return endsSession(refused) || refused.Code == readOnlyTransaction || refused.Code == "55P03" // lock_not_available
+		return endsSession(refused) || refused.Code == readOnlyTransaction || refused.Code == "55P03" || // lock_not_available
+			serializationFailure(err) || refused.Code == "0A000" // a cached plan whose table a migration has changed
 	}
 	return errors.As(err, &network) || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||

@@ -40,7 +40,7 @@ func TestKindsOfErrors(t *testing.T) {
 		{refusal("23505"), true, true, false},
 		{refusal("44000"), true, true, false},
 		{refusal("P0001"), true, true, false},
-		{refusal("40001"), true, false, false},
+		{refusal("40001"), true, false, true},
 		{refusal("08006"), true, false, true},
 		{refusal("53300"), true, false, true},
 		{refusal("57014"), true, false, true},

@@ -332,6 +332,14 @@ func TestQueriesOfStock(t *testing.T) {
 		}, want: `
 			inserts reservations/new/anvil: expires_at=now+1h quantity=5 status=held
 			inserts reservations/new/bell: expires_at=now+1h quantity=1 status=held`},
+		{rule: "HoldsWhatIsHeld", query: q.LifeHoldReservations, any: true, with: 26 * time.Hour,
+			first: "DELETE FROM reservations WHERE tenant_id = 'acme'", want: `
+			returns 3
+			changes reservations/held/anvil: expires_at=now+26h
+			changes reservations/held/clock: expires_at=now+26h
+			changes reservations/other/anvil: expires_at=now+26h`},
+		{rule: "FindsCheckoutsThatAreLost", query: q.LifeCheckoutsMissing, with: []string{"chk_lost"}, want: `
+			row chk_lost`},
 		{rule: "KeepsWhatHasNotExpired", query: q.ReservationsPin, each: "held pinned released", with: func(of string) any {
 			return db.ReservationsPinParams{TenantID: tenant, CheckoutID: of}
 		}, want: `

@@ -19,6 +19,9 @@ import (
 // withoutTable are the queries that have no truth table, each with the reason.
 var withoutTable = map[string]string{
 	"ErasureSecret":    "its bytes would be a line each; TestReferenceIsHashed compares with them",
+	"LifeLockWithin":   "it has no rows; TestBeginWaitsForWriters of lives meets the timeout",
+	"LifeOfEvents":     "it changes a default; TestEventsOfALostLife of lives reads the events that follow",
+	"LifeWhere":        "it is about the server; TestBeginTwice of lives compares two restores",
 	"OutboxLock":       "it has no rows; TestLeases of the outbox waits for it",
 	"PlanByIndex":      "it has no rows; TestPlanByIndex reads the settings",
 	"StandbyAwait":     "it has no rows; TestStandbyIsKnownToTheStatements asks whether its transaction has a number",

@@ -449,6 +449,9 @@ func TestQueriesOfWebhookEndpoints(t *testing.T) {
 			well: changes webhook_endpoints/well: failing_since=now
 			fails: nothing
 			disabled: nothing`},
+		{rule: "FindsThoseThatCameBack", query: q.LifeEndpointsEnabled, with: []string{"ended", "disabled", "gone"}, want: `
+			row disabled
+			row ended`},
 		{rule: "RecordsThatItIsOver", query: q.EndpointRecovers, each: "well fails anothers", given: `
 			webhook_endpoints
 			  tenant_id  id        number  failing_since

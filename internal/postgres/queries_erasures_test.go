@@ -143,7 +143,7 @@ func TestQueriesOfErasures(t *testing.T) {
 			returns {}`},
 		{rule: "NamesItsTenant", query: q.ErasureMake, first: `SET LOCAL payonce.tenants = 'acme,eu'`, with: made, want: `
 			error 42501`},
-		{rule: "NamesATenant", query: q.ErasureMake, with: made, want: `
+		{rule: "NamesATenant", query: q.ErasureMake, first: `SET LOCAL payonce.tenants = ''`, with: made, want: `
 			error 42501`},
 		{rule: "MayBeForAllTenants", query: q.ErasureMake, first: `SET LOCAL payonce.tenants = '*'`,
 			with: but(made, func(p *db.ErasureMakeParams) { p.Reference = "eve" }), want: `

@@ -104,7 +104,7 @@ func TestQueriesOfKeys(t *testing.T) {
 			held: no row
 			parked: row Key=parked AgeSeconds=-9h
 			parked: changes idempotency_keys/parked: attempts=8 claim_token=somebody history={4 resumed now}
-				lease_token=4 leased_until=now+1m next_attempt_at=now+1m
+				lease_token=4 leased_until=now+1m next_attempt_at=now+1m parked_at=null
 			tombstone: no row
 			waits: row Key=waits AgeSeconds=-9h
 			waits: changes idempotency_keys/waits: attempts=3 claim_token=somebody history={4 resumed now}

@@ -101,14 +101,15 @@ func TestQueriesOfInvariantsOfTheLedgerOfDisputes(t *testing.T) {
 			  version-1   1     stripe    version      -2500
 
 			inbox_events
-			  consumer  event_id    status
-			  ledger    currency-1  done
-			  ledger    differs-1   done
-			  ledger    pending-1   pending
-			  ledger    right-1     done
-			  ledger    right-2     done
-			  ledger    version-2   done
-			  other     other-1     done`, want: `
+			  consumer  event_id    version  status
+			  ledger    currency-1  1        done
+			  ledger    differs-1   1        done
+			  ledger    pending-1   1        pending
+			  ledger    right-1     1        done
+			  ledger    right-7002  2        done
+			  ledger    rightly-3   3        done
+			  ledger    version-2   2        done
+			  other     other-1     1        done`, want: `
 			row Subject=acme:eu differs Detail=booked -2000 eur net, moved -2500
 			row Subject=acme:eu other Detail=booked -2500 eur net, moved 0
 			row Subject=acme:eu pending Detail=booked -2500 eur net, moved 0

@@ -236,23 +236,33 @@ func TestQueriesOfTheOutbox(t *testing.T) {
 
 		{rule: "FindsTheOldestFirst", query: q.OutboxReplayFind, each: "-7h30m/-5h -9h/-7h30m -31h/-29h", with: func(window string) any {
 			since, until, _ := strings.Cut(window, "/")
-			return db.OutboxReplayFindParams{Since: at(since), Until: at(until), LimitRows: 9}
+			return db.OutboxReplayFindParams{TenantID: tenant, Since: at(since), Until: at(until), LimitRows: 9}
 		}, want: `
-			-7h30m/-5h: row AggregateID=done Version=2
-			-7h30m/-5h: row twin AggregateID=done Version=3
-			-7h30m/-5h: row twin AggregateID=expired Version=1
-			-7h30m/-5h: row AggregateID=follows Version=1
-			-7h30m/-5h: row twin AggregateID=follows Version=2
-			-7h30m/-5h: row AggregateID=sending Version=1
-			-7h30m/-5h: row twin AggregateID=sending Version=2
-			-9h/-7h30m: row AggregateID=done Version=1
-			-9h/-7h30m: row twin AggregateID=done Version=2
-			-31h/-29h: row twin AggregateID=traced Version=1
-			-31h/-29h: row AggregateID=traced Version=1
-			-31h/-29h: row AggregateID=shared Version=1`},
-		{rule: "FindsAFew", query: q.OutboxReplayFind,
-			with: db.OutboxReplayFindParams{Since: at("-7h30m"), Until: at("-5h"), LimitRows: 1}, want: `
-			row AggregateID=done Version=2`},
+			-7h30m/-5h: row Through=41 AggregateID=done Version=2
+			-7h30m/-5h: row Through=41 AggregateID=follows Version=1
+			-7h30m/-5h: row Through=41 AggregateID=sending Version=1
+			-9h/-7h30m: row Through=41 AggregateID=done Version=1
+			-31h/-29h: row Through=41 AggregateID=traced Version=1`},
+		{rule: "ReadsAPage", query: q.OutboxReplayFind, each: "0 1 2 99", with: func(after string) any {
+			_, n := split("after/" + after)
+			return db.OutboxReplayFindParams{
+				TenantID: tenant, AfterPosition: n, Since: at("-31h"), Until: at("-5h"), LimitRows: 2,
+			}
+		}, want: `
+			0: row Through=2 AggregateID=done Version=1
+			1: row Through=3 AggregateID=done Version=2
+			2: row Through=4 AggregateID=done Version=3
+			2: row Through=4 AggregateID=follows Version=1
+			99: row`},
+		{rule: "ListsTenantsWithEvents", query: q.OutboxReplayTenants,
+			first: `UPDATE event_feeds SET last_position = 1 WHERE tenant_id = 'acme'`,
+			with:  db.OutboxReplayTenantsParams{LimitRows: 9}, want: `
+			row acme
+			row acme:eu
+			row another`},
+		{rule: "GoesOnAfterATenant", query: q.OutboxReplayTenants,
+			with: db.OutboxReplayTenantsParams{After: tenant, LimitRows: 9}, want: `
+			row another`},
 		{rule: "ReplaysWholeAggregates", query: q.OutboxReplay,
 			with: replayed("-7h30m", "-5h", "acme:eu/done/2 acme/done/3 acme/expired/1 acme/follows/2 acme/sending/2"), want: `
 			returns 7

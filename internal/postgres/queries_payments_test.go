@@ -490,6 +490,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			TenantID: tenant, ID: "new", OrderID: "touched", IdempotencyKey: "key", AmountMinor: 1000, Currency: "eur",
 			PaymentMethod: "pm", IntentNumber: 1, CreatedAt: at("-1h"),
 		}, want: `
+			returns false
 			inserts payments/new: amount_minor=1000 create_sent_at=now created_at=-1h currency=eur
 				idempotency_key=key intent_number=1 order_id=touched payment_method=pm status=processing
 				updated_at=now version=1`},
@@ -620,7 +621,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			each: "pi_first pi_early pi_later pi_own pi_s1",
 			with: func(intent string) any {
 				return db.PaymentOfIntentElsewhereParams{TenantID: tenant, OrderID: "several", IntentID: ptr(intent),
-					FromID: "b"}
+					FromID: "b", UntilID: "z"}
 			}, want: `
 			pi_first: row OrderID=other ID=b_first
 			pi_early: no row

@@ -209,7 +209,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	conn, err := pool.Raw().Acquire(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(conn.Release)
-	_, err = conn.Exec(t.Context(), "SET timezone = 'UTC'")
+	_, err = conn.Exec(t.Context(), "SET timezone = 'UTC'; SET payonce.tenants = '*'")
 	require.NoError(t, err)
 	return conn.Conn()
 }

@@ -30,6 +30,8 @@ const (
 	msgRefusesSettings = "the connection pooler rejects settings that the service sets while it connects; list " +
 		"them in its " +
 		"ignore_startup_parameters, and set them for the role, as docs/operations.md shows: %w"
+	msgWrongSettings = "sessions have %s, and the service needs %s; see what sets it (ALTER ROLE … SET, ALTER DATABASE … SET, " +
+		"postgresql.conf, options of DATABASE_URL), and reset it"
 	msgCannotConnect = "cannot connect to PostgreSQL: %w"
 )
 
@@ -48,6 +50,49 @@ var limits = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_
 
 const unlimited = `SELECT coalesce(array_agg(name) FILTER (WHERE current_setting(name) = '0'), '{}')::text[],
 	current_setting('client_min_messages') = 'error' FROM unnest($1::text[]) AS name`
+
+// pinned are settings that a server, a database or a role may have changed and the code depends on. A session sets them
+// when it connects; behind a pooler they are as they are.
+var pinned = map[string]string{
+	"default_transaction_isolation": "read committed", "datestyle": "ISO, MDY", "intervalstyle": "postgres",
+	"standard_conforming_strings": "on", "row_security": "on", "bytea_output": "hex",
+}
+
+// needed are the settings that Check looks at. No session may change the last two: with another replication role no trigger
+// runs, and no foreign key is checked.
+var needed = [][2]string{
+	{"default_transaction_isolation", "read committed"}, {"standard_conforming_strings", "on"}, {"row_security", "on"},
+	{"bytea_output", "hex"}, {"server_encoding", "UTF8"}, {"session_replication_role", "origin"},
+}
+
+const settings = `SELECT s.name, current_setting(s.name), current_setting('datestyle') LIKE 'ISO%'
+	FROM unnest($1::text[]) WITH ORDINALITY AS s (name, n) ORDER BY n`
+
+// checkSettings rejects sessions with settings under which the service's statements would mean something else.
+func checkSettings(ctx context.Context, conn *pgxpool.Conn) error {
+	var names []string
+	for _, n := range needed {
+		names = append(names, n[0])
+	}
+	type setting struct {
+		Name, Value string
+		ISO         bool
+	}
+	rows, _ := conn.Query(ctx, settings, pgx.QueryExecModeExec, names) // Its error is that of CollectRows.
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[setting])
+	if err != nil {
+		return fmt.Errorf(msgCannotConnect, err)
+	}
+	for i, s := range found {
+		if s.Value != needed[i][1] {
+			return fmt.Errorf(msgWrongSettings, s.Name+" = "+s.Value, needed[i][1])
+		}
+		if !s.ISO {
+			return fmt.Errorf(msgWrongSettings, "a DateStyle that is not ISO", "ISO")
+		}
+	}
+	return nil
+}
 
 // Check connects to the server, and rejects sessions in which the service would fail later, those of batches included.
 // Its errors tell an operator what to change in the connection string.
@@ -96,7 +141,7 @@ func check(ctx context.Context, pool *pgxpool.Pool, prepares bool) error {
 	if len(missing) > 0 {
 		return fmt.Errorf(msgNoTimeout, strings.Join(missing, ", "))
 	}
-	return nil
+	return checkSettings(ctx, conn)
 }
 
 // keepsPrepared prepares a statement, has another client take the session of the server in which that was done, and

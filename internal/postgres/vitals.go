@@ -17,10 +17,7 @@ WHERE schemaname = current_schema() AND relname = ANY($1) ORDER BY relname`
 	// Only this database: transactions in another one of the same server do not keep our dead rows, and neither do
 	// workers of autovacuum.
 	vitalsOldestTransaction = `-- VitalsOldestTransaction
-SELECT coalesce(extract(epoch FROM clock_timestamp() - least(
-    (SELECT min(xact_start) FROM pg_stat_activity
-     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'),
-    (SELECT min(prepared) FROM pg_prepared_xacts WHERE database = current_database()))), 0)::float8`
+SELECT oldest_transaction_seconds(pg_backend_pid())`
 )
 
 // hotTables are written by every payment, and so must be vacuumed continually. A table that does not exist is skipped.
@@ -35,7 +32,7 @@ var hotTables = []string{
 type Vitals struct {
 	Tables []TableVitals
 	// OldestTransactionSeconds is the age of the oldest open transaction in this database, of any session, prepared
-	// ones included; 0 if there is none. PostgreSQL shows those of other roles only to members of pg_read_all_stats.
+	// ones included; 0 if there is none.
 	OldestTransactionSeconds float64
 }
 

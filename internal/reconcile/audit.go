@@ -27,6 +27,14 @@ type Comparison struct {
 	// Drift is, for each currency seen, the amount in dispute in minor units: the sum
 	// of the absolute drifts of its discrepancies.
 	Drift map[string]int64
+	// PassedBy is, for each currency, what PaymentIntents of tenants that are not here have taken.
+	PassedBy map[string]PassedBy
+}
+
+// PassedBy is what nobody compares here.
+type PassedBy struct {
+	Objects int
+	Minor   int64
 }
 
 // Compare compares every PaymentIntent and refund created since then, at Stripe or
@@ -38,7 +46,7 @@ type Comparison struct {
 func Compare(
 	ctx context.Context, pool *postgres.Pool, gateway payments.Gateway, service *payments.Service, since time.Time,
 ) (Comparison, error) {
-	result := Comparison{Drift: map[string]int64{}}
+	result := Comparison{Drift: map[string]int64{}, PassedBy: map[string]PassedBy{}}
 	found := map[string]bool{}
 	note := func(d compare.Difference) {
 		f := d.Discrepancy
@@ -55,9 +63,14 @@ func Compare(
 	w := walker{
 		pool: pool, gateway: gateway, service: service,
 		onCompared: func(currency string) { result.Drift[currency] += 0 },
-		afterPage:  func(context.Context) error { return nil },
-		intent:     func(_ context.Context, _ stripe.Intent, d compare.Difference) error { return visit(d) },
-		refund:     func(_ context.Context, _ stripe.Refund, d compare.Difference) error { return visit(d) },
+		onPassedBy: func(_ context.Context, object localRef, minor int64) error {
+			sum := result.PassedBy[object.currency]
+			result.PassedBy[object.currency] = PassedBy{sum.Objects + 1, sum.Minor + minor}
+			return nil
+		},
+		afterPage: func(context.Context) error { return nil },
+		intent:    func(_ context.Context, _ stripe.Intent, d compare.Difference) error { return visit(d) },
+		refund:    func(_ context.Context, _ stripe.Refund, d compare.Difference) error { return visit(d) },
 		onUnreadable: func(ctx context.Context, object string, row localRef, why error) error {
 			if errors.Is(why, stripe.ErrAway) {
 				unanswered[row.objectID] = fmt.Errorf("read %s: %w", row.objectID, why)

@@ -71,7 +71,7 @@ func TestWindowBegins(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	covered := now.Add(-time.Hour)
-	recent, days := scanWindows[0], scanWindows[1]
+	recent, days := scanWindows[1], scanWindows[2]
 	for _, c := range []struct {
 		name    string
 		window  scanWindow

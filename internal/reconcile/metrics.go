@@ -17,6 +17,7 @@ import (
 // look at: money that is not where our rows say, and work that does not end.
 type Metrics struct {
 	results    *prometheus.CounterVec
+	passedBy   *prometheus.CounterVec
 	drift      *prometheus.GaugeVec
 	open       prometheus.Gauge
 	unfinished prometheus.Gauge
@@ -51,6 +52,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		results: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciled_total",
 			Help: "Actions of the reconciler: expedited, adopted, applied, canceled_abandoned, discrepancy_found or " +
 				"resolved."}, []string{"result"}),
+		passedBy: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciler_passed_by_minor_total",
+			Help: "What PaymentIntents of tenants that are not here have taken, in minor units, each time that one is listed: " +
+				"they are of another cell, or a restore has lost the tenant."}, []string{"currency"}),
 		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished",
 			Help: "Keys of unfinished requests, including parked ones, counted up to 100000."}),
 		parked: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked",

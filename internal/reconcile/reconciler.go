@@ -34,6 +34,8 @@ type scanWindow struct {
 	// and that no operation works on; "young": those of the last two days; "old": the others.
 	confirmable string
 	refunds     bool // it reads the refunds only
+	// lost: it reads what a life of this database did that was lost (db/migrations/00019_lives.sql).
+	lost bool
 }
 
 // The windows overlap, so that each object is read while it is new, when it is a day
@@ -42,6 +44,7 @@ type scanWindow struct {
 // first window has three hundred pages, ten a second of the twenty-five that Stripe
 // allows.
 var scanWindows = []scanWindow{
+	{name: payments.LostTimeWindow, back: 10 * time.Minute, lost: true},
 	{name: "recent", back: 5 * time.Minute, every: 30 * time.Second, continues: true},
 	{name: "days", back: 49 * time.Hour, every: 6 * time.Hour},
 	{name: "month", back: 35 * 24 * time.Hour, every: 7 * 24 * time.Hour},
@@ -130,6 +133,13 @@ func (r *Reconciler) runWindow(ctx context.Context) (int, error) {
 		if !slices.Contains(due, w.name) {
 			continue
 		}
+		since, err := r.lostSince(ctx, w)
+		if err != nil {
+			return 0, err
+		}
+		if w.lost && since == nil {
+			continue
+		}
 		claim, err := r.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
 		if errors.Is(err, postgres.ErrNoRows) {
 			continue
@@ -138,6 +148,9 @@ func (r *Reconciler) runWindow(ctx context.Context) (int, error) {
 			return 0, fmt.Errorf("claim window %s: %w", w.name, err)
 		}
 		traced, span := r.tracer.Begin(ctx, trace.SpanKindInternal, "", "reconcile ", w.name)
+		if since != nil {
+			claim.CoveredThrough = since
+		}
 		position, err := r.scan(traced, w, claim)
 		span.End(err)
 		switch {
@@ -150,6 +163,22 @@ func (r *Reconciler) runWindow(ctx context.Context) (int, error) {
 		return 1, r.release(ctx, w, claim, released{through: &claim.Now, pause: w.every})
 	}
 	return 0, nil
+}
+
+// lostSince is when a life that was lost began to do what is not read yet; nil: there is nothing of the kind, or the window
+// is of something else.
+func (r *Reconciler) lostSince(ctx context.Context, w scanWindow) (*time.Time, error) {
+	if !w.lost {
+		return nil, nil
+	}
+	since, err := r.pool.LostTime(ctx, w.name)
+	switch {
+	case errors.Is(err, postgres.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read which time was lost: %w", err)
+	}
+	return &since, nil
 }
 
 // released says how far a window was read, and when it is due again.
@@ -173,7 +202,7 @@ func (r *Reconciler) release(ctx context.Context, w scanWindow, claim db.Reconci
 
 // from is where a window begins.
 func (w scanWindow) from(claim db.ReconcileClaimRow) time.Time {
-	if w.continues && claim.CoveredThrough != nil {
+	if (w.continues || w.lost) && claim.CoveredThrough != nil {
 		return claim.CoveredThrough.Add(-w.back)
 	}
 	return claim.Now.Add(-w.back)
@@ -198,6 +227,13 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 			}
 		}),
 		onUnreadable: r.parkUnreadable,
+		onPassedBy: func(ctx context.Context, object localRef, minor int64) error {
+			r.metrics.passedBy.WithLabelValues(object.currency).Add(float64(minor))
+			if !w.lost || minor == 0 {
+				return nil
+			}
+			return r.tenantIsLost(ctx, object, minor)
+		},
 		afterPage: func(ctx context.Context) error {
 			n, err := r.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{
 				Name: w.name, LeaseToken: claim.LeaseToken, Lease: reconcileLease,
@@ -207,6 +243,9 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 			}
 			return err
 		},
+	}
+	if w.lost { // No process of the lost life is there to confirm what it has made.
+		c.abandonedBefore, c.lost = claim.Now, true
 	}
 	if w.confirmable != "" { // One that is skipped must not keep the run from those behind it.
 		defer r.logSkipped(&c)
@@ -227,6 +266,24 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 	}
 	defer r.logSkipped(&c)
 	return nil, r.recheck(ctx, &c)
+}
+
+// tenantIsLost records that money was taken for a tenant that the database does not have since it was restored, unless the
+// tenant may be another cell's.
+func (r *Reconciler) tenantIsLost(ctx context.Context, object localRef, minor int64) error {
+	cell, err := r.pool.CellName(ctx)
+	if err != nil {
+		return fmt.Errorf("read the cell: %w", err)
+	}
+	if cell != "" { // Stripe has tenants of other cells.
+		return nil
+	}
+	return r.park(ctx, compare.Discrepancy{
+		Kind: db.DiscrepancyKindUnmatchedAtStripe, Object: compare.PaymentIntent, ObjectID: object.objectID,
+		TenantID: object.TenantID, OrderID: object.OrderID, Currency: object.currency, DriftMinor: minor,
+		Detail: "paid at Stripe in the time that was lost, and the tenant does not exist here: " +
+			"`api tenant create NAME -id " + object.TenantID + "` brings it back",
+	})
 }
 
 // logSkipped logs what a run has left out without being read again for it.
@@ -276,6 +333,15 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		r.done("canceled_abandoned", "canceling an intent that no operation will confirm", "tenant_id", i.TenantID,
 			"order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
+	case compare.Unaccounted:
+		if err := r.pool.UnaccountedIntentAdd(ctx, db.UnaccountedIntentAddParams{
+			TenantID: i.TenantID, OrderID: i.OrderID, IntentID: i.ID,
+		}); err != nil {
+			return fmt.Errorf("record %s of a lost life: %w", i.ID, err)
+		}
+		r.done("unaccounted", "found an intent of a life that was lost; a payment of its order accounts for it first",
+			"tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID, "status", string(i.Status))
+		return nil
 	case compare.Unregistered:
 		r.logUnregistered(i)
 		// Nothing is known about its money, so nothing is claimed, and nothing that was claimed before stays.
@@ -319,7 +385,7 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 		r.done("applied", "applied the new status of a refund", "tenant_id", d.Discrepancy.TenantID, "refund_id",
 			d.Discrepancy.RefundID, "status", string(refund.Status))
 		return r.resolve(ctx, d.Discrepancy.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
-	case compare.Differs, compare.Abandoned, compare.Unregistered: // An intent alone is one of the last two.
+	case compare.Differs, compare.Abandoned, compare.Unregistered, compare.Unaccounted: // An intent alone is one of the last three.
 		if d.Discrepancy.Kind == db.DiscrepancyKindUnmatchedAtStripe {
 			// It does not fit into what is left, perhaps because another refund has failed that we have not seen yet.
 			if adopted, err := r.adoptRefund(ctx, refund); err != nil || adopted {
@@ -407,7 +473,7 @@ func (r *Reconciler) parkUnreadable(ctx context.Context, object string, row loca
 
 func unreadable(object string, row localRef, why error) compare.Discrepancy {
 	detail := "Stripe does not show it: "
-	if errors.Is(why, errBug) {
+	if errors.Is(why, errBug) || postgres.IsTooSlow(why) {
 		detail = "not compared: "
 	}
 	return compare.Discrepancy{
@@ -429,7 +495,7 @@ func ofTheObject(ctx context.Context, err error) bool {
 			return true
 		}
 	}
-	return postgres.IsRejected(err)
+	return postgres.IsRejected(err) || postgres.IsTooSlow(err) // with everything working, of a search for this object
 }
 
 var errBug = errors.New("bug")

@@ -27,8 +27,13 @@ type walker struct {
 	// abandonedBefore: only intents created before it count as abandoned; zero: none
 	// does.
 	abandonedBefore time.Time
+	// lost: what is listed was made by a life of this database that was lost.
+	lost bool
 	// onCompared is called with the currency of every object that was compared.
 	onCompared func(currency string)
+	// onPassedBy is called for an object of a tenant that is not here, of another cell or of a life that was lost, with what it
+	// took: nobody compares it. Nil: nobody asks.
+	onPassedBy func(ctx context.Context, object localRef, minor int64) error
 	// afterPage is called after each page. An error ends the walk.
 	afterPage func(context.Context) error
 	// intent and refund are called for every object on which the two disagree, and for
@@ -115,6 +120,7 @@ func (c *walker) intents() objectKind[stripe.Intent] {
 				currency: i.Currency,
 			}, i.CreatedAt}
 		},
+		took:    func(i stripe.Intent) int64 { return i.ReceivedMinor },
 		compare: c.compareIntentAndAge, visit: c.intent, settled: c.paid, read: c.readIntent,
 		locate: c.locateIntent,
 	}
@@ -177,6 +183,9 @@ func (c *walker) compareIntentAndAge(i stripe.Intent, v *compare.Order) compare.
 	if d.Result == compare.Agrees && i.Operation == "" && v.IsAbandoned(i, c.abandonedBefore) {
 		d.Result = compare.Abandoned
 	}
+	if c.lost && d.Result != compare.Adoptable && d.Result != compare.Abandoned && v.Unaccounted(i) {
+		d.Result = compare.Unaccounted
+	}
 	return d
 }
 
@@ -203,6 +212,7 @@ type objectKind[T any] struct {
 	visit   func(context.Context, T, compare.Difference) error
 	settled func(ctx context.Context, since, until time.Time, after localRef) ([]localRef, error)
 	read    func(context.Context, localRef) (T, error)
+	took    func(T) int64 // in minor units; nil: an object of this kind takes nothing
 	// locate finds the order whose payment has the object, if that of its metadata has none.
 	locate func(context.Context, T) (compare.OrderRef, error)
 }
@@ -276,6 +286,9 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 	for _, id := range known {
 		ours[id] = true
 	}
+	if err := passBy(ctx, c, s, objects, ours); err != nil {
+		return err
+	}
 	objects = slices.DeleteFunc(slices.Clone(objects), func(object T) bool { return !ours[s.key(object).TenantID] })
 	if len(objects) == 0 {
 		return nil
@@ -307,6 +320,22 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 			err = s.visit(ctx, object, d)
 		}
 		if err != nil && !c.skip(ctx, err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func passBy[T any](ctx context.Context, c *walker, s objectKind[T], objects []T, ours map[string]bool) error {
+	if c.onPassedBy == nil || s.took == nil {
+		return nil
+	}
+	for _, object := range objects {
+		k := s.key(object)
+		if k.TenantID == "" || ours[k.TenantID] {
+			continue
+		}
+		if err := c.onPassedBy(ctx, k.localRef, s.took(object)); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,8 @@ package stripe
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +31,7 @@ type Options struct {
 	Limits     *Limits
 	Metrics    *Metrics
 	Log        *slog.Logger
+	RootCAs    *x509.CertPool // nil: the system's
 }
 
 // Client is the Gateway. It is the only production code that imports stripe-go, and
@@ -44,6 +47,14 @@ type Client struct {
 func New(o Options) *Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 256, 256
+	// HTTP/1.1 only, as stripe-go's own client. All calls would share one connection of HTTP/2: when it dies silently,
+	// each of them and each hedge waits for it, and after Stripe's GOAWAY a POST cannot be repeated, because it must not be
+	// sent twice without our knowing.
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(true)
+	if o.RootCAs != nil {
+		transport.TLSClientConfig = &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12}
+	}
 	config := &stripego.BackendConfig{
 		HTTPClient: &http.Client{
 			Transport:     oneAttempt{transport},
@@ -183,11 +194,37 @@ func (s *Client) getIntent(ctx context.Context, tenantID, intentID string) (Inte
 		}
 		return err
 	})
-	if err == nil && intent.ReleasesIncluded {
-		intent.ReleasesIncluded = false
+	if err == nil && intent.RefundedAtMost {
+		intent.RefundedAtMost = false
 		intent.RefundedMinor, err = s.refundedOf(ctx, tenantID, intentID)
 	}
 	return intent, err
+}
+
+// IntentOf implements Gateway. An object of another kind is of no intent.
+func (s *Client) IntentOf(ctx context.Context, kind, id string) (intentID string, err error) {
+	err = s.get(ctx, NoTenant, OpGetIntent, func(p stripego.Params) error {
+		var of *stripego.PaymentIntent
+		switch kind {
+		case "charge":
+			charge, err := s.api.Charges.Get(id, &stripego.ChargeParams{Params: p})
+			if err != nil {
+				return err
+			}
+			of = charge.PaymentIntent
+		case "refund":
+			refund, err := s.api.Refunds.Get(id, &stripego.RefundParams{Params: p})
+			if err != nil {
+				return err
+			}
+			of = refund.PaymentIntent
+		}
+		if of != nil {
+			intentID = of.ID
+		}
+		return nil
+	})
+	return intentID, err
 }
 
 // listPage is the largest page that Stripe returns.
@@ -566,7 +603,7 @@ func intentOf(pi *stripego.PaymentIntent) Intent {
 		if pi.LatestCharge.Captured { // What was only authorized may be released, and is never given back.
 			i.RefundedMinor = pi.LatestCharge.AmountRefunded
 		}
-		i.ReleasesIncluded = mayHaveReleased(pi.LatestCharge)
+		i.RefundedAtMost = pi.LatestCharge.AmountRefunded > 0
 		i.CaptureBefore = captureBefore(pi.LatestCharge)
 		i.Charged, i.Disputed = chargedOrder(pi.LatestCharge), pi.LatestCharge.Disputed
 	}

@@ -80,11 +80,6 @@ func releasedMinor(c *stripego.Charge) int64 {
 	return c.Amount - c.AmountCaptured
 }
 
-// mayHaveReleased reports whether the refunded amount of a charge may include what was released of it.
-func mayHaveReleased(c *stripego.Charge) bool {
-	return c != nil && c.Captured && c.AmountRefunded > 0 && releasedMinor(c) > 0
-}
-
 // isRelease reports whether a refund, whose charge is expanded, is what Stripe released of an authorization. oldest says
 // whether it is the oldest of its charge, as a release always is.
 func (s *Client) isRelease(

@@ -81,7 +81,7 @@ func (b *gatewayBench) givenBack(intent string) (of, listed []int64, minor int64
 	}
 	i, err := b.gateway.GetIntent(b.t.Context(), stripe.NoTenant, intent)
 	require.NoError(b.t, err)
-	require.False(b.t, i.ReleasesIncluded)
+	require.False(b.t, i.RefundedAtMost)
 	return of, listed, i.RefundedMinor
 }
 
@@ -117,7 +117,7 @@ func TestReleases(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, i.ID, page.Objects[0].ID)
 					shown := page.Objects[0].RefundedMinor
-					require.True(t, page.Objects[0].ReleasesIncluded || shown == c.refunded, "%+v: a list says %d", c, shown)
+					require.True(t, page.Objects[0].RefundedAtMost || shown == c.refunded, "%+v: a list says %d", c, shown)
 				}
 			})
 		}

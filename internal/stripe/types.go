@@ -73,11 +73,13 @@ type Intent struct {
 	// Operation names the operation that made the intent, from the metadata; empty: a
 	// payment. What another operation makes is compared by that operation's own rules.
 	Operation string
-	// RefundedMinor is what was given back of what was captured. In a list or a response it may include what was released
-	// of an authorization, as ReleasesIncluded says; an intent that was read on its own says it without that.
-	RefundedMinor    int64
-	ReleasesIncluded bool
-	Disputed         bool // the charge is or was disputed
+	// RefundedMinor is what was given back of what was captured. In a list or a response it is what the charge says, as
+	// RefundedAtMost says: that includes what was released of an authorization, and perhaps refunds that have failed since,
+	// of which Stripe does not say whether they are taken off again. An intent that was read on its own has the sum of its
+	// refunds.
+	RefundedMinor  int64
+	RefundedAtMost bool
+	Disputed       bool // the charge is or was disputed
 	// LostMinor is what lost disputes have taken. It is not read with the intent: payments.Service.WithLost adds it.
 	LostMinor      int64
 	CreatedAt      time.Time
@@ -128,6 +130,8 @@ const (
 	IntentRequiresCapture       IntentStatus = "requires_capture" // the money is reserved
 	IntentSucceeded             IntentStatus = "succeeded"
 	IntentCanceled              IntentStatus = "canceled"
+	// IntentRequiresReauthorization is an intent whose money was reserved, and is not any more.
+	IntentRequiresReauthorization IntentStatus = "requires_reauthorization"
 )
 
 // NewRefund is a refund to be made. Nothing in it changes between two attempts.
@@ -168,6 +172,9 @@ type Failure struct {
 // with another.
 const CodeKeyReused = "provider_key_reused"
 
+// ErrorIdempotency is the error code that is recorded of such a call: the type of Stripe's error, which has no code.
+const ErrorIdempotency = "idempotency_error"
+
 // keyReused replaces Stripe's text, which names another intent and advises another key: with that the
 // customer would be charged a second time.
 const keyReused = "The payment provider knows this Idempotency-Key from an earlier request, which this service does " +
@@ -198,7 +205,8 @@ type Outcome struct {
 // a first confirm that is a definite no, and the order needs another intent. It
 // says nothing of a confirm that was sent before.
 func (o Outcome) NoSuchIntent() bool {
-	return o.HTTPStatus == http.StatusNotFound && o.ErrorCode == "resource_missing"
+	return o.HTTPStatus == http.StatusNotFound && o.ErrorCode == "resource_missing" &&
+		(o.Param == "" || o.Param == "intent" || o.Param == "id") // and not the payment method's
 }
 
 func (v Effect) String() string {

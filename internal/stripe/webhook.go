@@ -62,6 +62,10 @@ func VerifyWebhook(body []byte, header string, secrets []string) error {
 type Webhook struct {
 	ID, Type string
 	ObjectID string // of the object that the event is about; may be empty
+	// Related is the type of that object if the event is thin, such as payment_intent: a thin event has the object's type and
+	// id, and nothing else of it (https://docs.stripe.com/event-destinations).
+	Related string
+	Thin    bool
 	// Intent is the PaymentIntent that the event is about: its id, or empty, and the
 	// ids from its metadata.
 	Intent Intent
@@ -71,6 +75,10 @@ type Webhook struct {
 // the object's metadata. It is what is stored until the event is applied (ADR 76), and ReadWebhook reads the same from it.
 func (w Webhook) Hint() []byte {
 	e := event{ID: w.ID, Type: w.Type}
+	if w.Thin {
+		e.Object, e.RelatedObject = thinEvent, related{ID: w.ObjectID, Type: w.Related}
+		return encodeHint(e)
+	}
 	object := &e.Data.Object
 	object.ID = w.ObjectID
 	object.Metadata = map[string]string{
@@ -81,12 +89,26 @@ func (w Webhook) Hint() []byte {
 	if w.Intent.ID != "" {
 		object.PaymentIntent, err = jsontext.AppendQuote(nil, w.Intent.ID)
 	}
-	hint, encodeErr := json.Marshal(e, json.Deterministic(true), json.OmitZeroStructFields(true))
-	if err = errors.Join(err, encodeErr); err != nil {
+	if err != nil {
 		panic(err) // Strings that were read from JSON are valid in it.
+	}
+	return encodeHint(e)
+}
+
+func encodeHint(e event) []byte {
+	hint, err := json.Marshal(e, json.Deterministic(true), json.OmitZeroStructFields(true))
+	if err != nil {
+		panic(err) // as in Hint
 	}
 	return hint
 }
+
+// thinEvent is the object of a thin event; that of a snapshot is event.
+const thinEvent = "v2.core.event"
+
+// SnapshotType is the type of the snapshot that says the same as an event: v1.payment_intent.succeeded is the thin
+// payment_intent.succeeded.
+func SnapshotType(eventType string) string { return strings.TrimPrefix(eventType, "v1.") }
 
 // idMax is the length of an id of Stripe's, as Stripe promises it.
 const idMax = 255
@@ -104,17 +126,29 @@ func ReadWebhook(payload []byte) (Webhook, error) {
 	if i := w.Intent; len(i.ID) > idMax || strings.ContainsRune(i.ID+i.TenantID+i.OrderID+i.Operation, 0) {
 		w.Intent = Intent{}
 	}
-	if object := event.Data.Object.ID; len(object) <= idMax && !strings.ContainsRune(object, 0) {
-		w.ObjectID = object
+	object := event.Data.Object.ID
+	if w.Thin = event.Object == thinEvent; w.Thin {
+		object, w.Intent = event.RelatedObject.ID, Intent{}
+	}
+	if len(object) > idMax || strings.ContainsRune(object, 0) {
+		return w, nil
+	}
+	w.ObjectID = object
+	if of := event.RelatedObject; w.Thin && len(of.Type) <= idMax && !strings.ContainsRune(of.Type, 0) {
+		if w.Related = of.Type; w.Related == "payment_intent" {
+			w.Intent.ID = object
+		}
 	}
 	return w, nil
 }
 
 // event is as much of an event as we read.
 type event struct {
-	ID   string `json:"id"`
-	Type string `json:"type"`
-	Data struct {
+	ID            string  `json:"id"`
+	Object        string  `json:"object"`
+	Type          string  `json:"type"`
+	RelatedObject related `json:"related_object"`
+	Data          struct {
 		Object struct {
 			ID            string            `json:"id"`
 			Object        string            `json:"object"`
@@ -122,6 +156,12 @@ type event struct {
 			Metadata      map[string]string `json:"metadata"`
 		} `json:"object"`
 	} `json:"data"`
+}
+
+// related names the object of a thin event.
+type related struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
 }
 
 // readEvent reads an event, without its object if that does not have the expected

@@ -42,9 +42,16 @@ var events = map[string]string{
 		"pi_1","billing_details":{"name":"Ada Lovelace"},"metadata":{"tenant_id":"ten_1","order_id":"ord_1"}}}}`,
 	"expanded": `{"id":"evt_1","type":"refund.updated","data":{"object":{"id":"re_1","object":"refund",
 		"payment_intent":{"id":"pi_1","client_secret":"pi_1_secret_2"}}}}`,
-	"dispute":       `{"id":"evt_1","type":"charge.dispute.created","data":{"object":{"id":"dp_1","object":"dispute"}}}`,
-	"no object":     `{"id":"evt_1","type":"balance.available"}`,
-	"other forms":   `{"id":"evt_1","type":"v2.thing","data":{"object":{"id":7,"metadata":{"tenant_id":[]}}}}`,
+	"dispute":     `{"id":"evt_1","type":"charge.dispute.created","data":{"object":{"id":"dp_1","object":"dispute"}}}`,
+	"no object":   `{"id":"evt_1","type":"balance.available"}`,
+	"other forms": `{"id":"evt_1","type":"v2.thing","data":{"object":{"id":7,"metadata":{"tenant_id":[]}}}}`,
+	"thin": `{"id":"evt_test_1","object":"v2.core.event","type":"v1.payment_intent.succeeded","context":null,
+		"related_object":{"id":"pi_1","type":"payment_intent","url":"/v1/payment_intents/pi_1"}}`,
+	"thin, of a charge": `{"id":"evt_1","object":"v2.core.event","type":"v1.charge.refunded",
+		"related_object":{"id":"ch_1","type":"charge"}}`,
+	"thin, of nothing": `{"id":"evt_1","object":"v2.core.event","type":"v1.balance.available","related_object":null}`,
+	"ping": `{"id":"evt_1","object":"v2.core.event","type":"v2.core.event_destination.ping",
+		"related_object":{"id":"ed_1","type":"v2.core.event_destination"}}`,
 	"no type":       `{"id":"evt_1"}`,
 	"quotes":        `{"id":"evt_\"\\","type":"\u0007<&>","data":{"object":{"id":"\u2028","payment_intent":"\u0007\"pi"}}}`,
 	"invalid UTF-8": "{\"id\":\"evt_\xff\",\"type\":\"t\",\"data\":{\"object\":{\"payment_intent\":\"pi_\xff\"}}}",
@@ -67,6 +74,23 @@ func TestHint(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id":"evt_1","type":"payment_intent.succeeded","data":{"object":{"id":"pi_1","payment_intent":"pi_1",
 		"metadata":{"tenant_id":"ten_1","order_id":"ord_1"}}}}`, string(w.Hint()))
+}
+
+// TestThinEvent: a thin event names its object, and has nothing else of it.
+func TestThinEvent(t *testing.T) {
+	t.Parallel()
+	read := func(name string) stripe.Webhook {
+		w, err := stripe.ReadWebhook([]byte(events[name]))
+		require.NoError(t, err)
+		return w
+	}
+	require.Equal(t, stripe.Webhook{ID: "evt_test_1", Type: "v1.payment_intent.succeeded", ObjectID: "pi_1",
+		Related: "payment_intent", Thin: true, Intent: stripe.Intent{ID: "pi_1"}}, read("thin"))
+	require.Equal(t, stripe.Webhook{ID: "evt_1", Type: "v1.charge.refunded", ObjectID: "ch_1", Related: "charge", Thin: true},
+		read("thin, of a charge"))
+	require.Empty(t, read("thin, of nothing").ObjectID)
+	require.Equal(t, "payment_intent.succeeded", stripe.SnapshotType("v1.payment_intent.succeeded"))
+	require.Equal(t, "payment_intent.succeeded", stripe.SnapshotType("payment_intent.succeeded"))
 }
 
 func FuzzHint(f *testing.F) {

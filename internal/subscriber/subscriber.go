@@ -81,7 +81,7 @@ func (s *Subscriber) Handle(ctx context.Context, m inbox.Message) error {
 	if len(s.types) > 0 && !slices.Contains(s.types, m.Type) {
 		return nil
 	}
-	own, found, err := s.receive(ctx, m.TenantID, m.Subject, m.Version, m.Deliveries)
+	own, found, err := s.receive(ctx, m)
 	switch {
 	case err != nil:
 		return err
@@ -121,11 +121,9 @@ func (s *Subscriber) forged(m inbox.Message, reason string) {
 
 // receive applies an event of ours, after the earlier ones of its subject. It returns the event as we publish it, nil if
 // it cannot be rendered; not found: it is no event of ours.
-func (s *Subscriber) receive(
-	ctx context.Context, tenantID, subject string, version int64, deliveries int,
-) (own []byte, found bool, err error) {
-	events, err := s.read(ctx, tenantID, subject, version)
-	if err != nil || len(events) == 0 || events[len(events)-1].Version != version {
+func (s *Subscriber) receive(ctx context.Context, m inbox.Message) (own []byte, found bool, err error) {
+	events, err := s.read(ctx, m)
+	if err != nil || len(events) == 0 || events[len(events)-1].ID != m.ID {
 		return nil, false, err
 	}
 	for _, e := range events {
@@ -139,7 +137,7 @@ func (s *Subscriber) receive(
 		}
 		if err := s.consumer.Handle(ctx, inbox.Message{
 			ID: e.ID, Type: e.Type, TenantID: e.TenantID, Subject: e.Subject, Version: e.Version,
-			Traceparent: e.Traceparent, Body: own, Deliveries: deliveries,
+			Traceparent: e.Traceparent, Body: own, Deliveries: m.Deliveries,
 		}); err != nil {
 			return nil, true, err
 		}
@@ -148,25 +146,23 @@ func (s *Subscriber) receive(
 }
 
 // read returns an event and the earlier ones of its subject that the consumer has not received.
-func (s *Subscriber) read(
-	ctx context.Context, tenantID, subject string, version int64,
-) ([]outbox.Envelope, error) {
+func (s *Subscriber) read(ctx context.Context, m inbox.Message) ([]outbox.Envelope, error) {
 	rows, err := s.pool.EventsUnreceived(ctx, db.EventsUnreceivedParams{
-		Consumer: s.consumer.Name(), TenantID: tenantID, AggregateID: subject, Version: version, Types: s.types,
+		Consumer: s.consumer.Name(), TenantID: m.TenantID, AggregateID: m.Subject, Version: m.Version, Types: s.types,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read event %s: %w", outbox.EventID(subject, version), err)
+		return nil, fmt.Errorf("read event %s: %w", m.ID, err)
 	}
 	events := make([]outbox.Envelope, len(rows))
 	for i, row := range rows {
 		events[i] = outbox.EnvelopeOf(db.OutboxLeaseRow{
-			TenantID: row.TenantID, AggregateID: row.AggregateID, Version: row.Version, Type: row.Type,
+			TenantID: row.TenantID, AggregateID: row.AggregateID, Life: row.Life, Version: row.Version, Type: row.Type,
 			Data: row.Data, Traceparent: row.Traceparent, CreatedAt: row.CreatedAt,
 		})
 	}
 	if s.render != nil {
 		if err := s.render(ctx, s.pool, events); err != nil {
-			return nil, fmt.Errorf("render event %s: %w", outbox.EventID(subject, version), err)
+			return nil, fmt.Errorf("render event %s: %w", m.ID, err)
 		}
 	}
 	return events, nil
@@ -236,7 +232,10 @@ func (s *Subscriber) catchUp(ctx context.Context, rows []db.EventsAfterConsumerR
 			return position, nil
 		}
 		if row.Missed {
-			own, _, err := s.receive(ctx, row.TenantID, row.AggregateID, row.Version, 0)
+			own, _, err := s.receive(ctx, inbox.Message{
+				ID: outbox.EventID(row.AggregateID, row.Life+row.Version), TenantID: row.TenantID, Subject: row.AggregateID,
+				Version: row.Version,
+			})
 			if err != nil {
 				return 0, err
 			}

@@ -149,8 +149,11 @@ func (w *World) poolOf(o LocalOptions) (pool *postgres.Pool, closes func()) {
 		require.NoError(w.T, err)
 		return pool, pool.Close
 	}
-	w.opened[o.Name]++ // another server of this name gets a pool of its own
-	key := fmt.Sprint(o.Database, " ", o.Name, " ", w.opened[o.Name], " ", o.MaxConn, " ", o.DataKey)
+	w.opening.Lock() // tests start servers side by side
+	w.opened[o.Name]++
+	number := w.opened[o.Name] // another server of this name gets a pool of its own
+	w.opening.Unlock()
+	key := fmt.Sprint(o.Database, " ", o.Name, " ", number, " ", o.MaxConn, " ", o.DataKey)
 	return dbtest.Kept(w.T, w.URL, key, open), func() {}
 }
 

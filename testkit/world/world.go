@@ -51,7 +51,8 @@ type World struct {
 	StripeURL string
 	Tenant    Tenant
 	stripe    *recorder
-	sessions  *atomic.Int64  // names given so far
+	sessions  *atomic.Int64 // names given so far
+	opening   *sync.Mutex
 	opened    map[string]int // kept pools of each name
 	proxy     *pgproxy.Proxy // nil until Proxy is called
 }
@@ -94,7 +95,7 @@ func on(t testing.TB, url string) *World {
 	})
 	w := &World{
 		T: t, URL: url, DB: door(t, url, box), Sim: sim, StripeURL: server.URL, stripe: requests, sessions: &atomic.Int64{},
-		opened: map[string]int{},
+		opening: &sync.Mutex{}, opened: map[string]int{},
 	}
 	w.Tenant = w.NewTenant()
 	return w
