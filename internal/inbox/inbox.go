@@ -18,7 +18,7 @@ const (
 	attemptsMax = 20 // with the pauses below, about two hours; then an operator must look
 	backoffMin  = 500 * time.Millisecond
 	backoffMax  = 10 * time.Minute
-	awayMax     = time.Minute // between attempts in an outage, which grow with the age of the event
+	awayMax     = 10 * time.Second // between attempts in an outage, which grow with the age of the event
 )
 
 // ErrPoison, wrapped in a handler's error, parks the event immediately, because no later attempt can succeed.
