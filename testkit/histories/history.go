@@ -75,7 +75,9 @@ func Play(t testing.TB, seed uint64) {
 	h.clock = newClock(t, w)
 	h.b = world.BooksWith(w, world.LocalOptions{ActionTimeout: time.Hour, Boundary: h.boundary})
 	stocks(h) // part: checkouts
-	h.order()
+	for range 1 + h.IntN(2) {
+		h.order()
+	}
 	h.steps(h.IntN(7))
 	if h.IntN(2) == 0 {
 		h.copyIn = 1 + h.IntN(5)
@@ -86,7 +88,8 @@ func Play(t testing.TB, seed uint64) {
 	}
 	h.copyIn = 0
 	h.tell("---- is lost from here on")
-	h.steps(2 + h.IntN(8))
+	h.pay()
+	h.steps(1 + h.IntN(8))
 	h.restore()
 	h.steps(2 + h.IntN(8))
 	h.settle()
@@ -124,7 +127,7 @@ type act struct {
 
 // acts are what may happen. Each part of the service that a history needs adds its own.
 var acts = []act{
-	{2, (*history).order},
+	{1, (*history).order},
 	{12, (*history).pay},
 	{8, (*history).retry},
 	{4, (*history).capture},
@@ -172,7 +175,7 @@ func (h *history) copy(when string) {
 
 // restore goes on with the copy, as the handbook says.
 func (h *history) restore() {
-	if h.IntN(2) == 0 {
+	if h.IntN(4) > 0 {
 		h.pass([]time.Duration{2 * time.Hour, 11 * time.Hour, 28 * time.Hour}[h.IntN(3)])
 	}
 	h.tell("---- the restore, %s after the backup", h.since)
@@ -192,9 +195,15 @@ func (h *history) restore() {
 		h.reconcile()
 		h.complete()
 	}
+	h.Shuffle(len(h.requests), func(i, j int) { h.requests[i], h.requests[j] = h.requests[j], h.requests[i] })
 	for _, r := range h.requests {
 		if h.IntN(2) == 0 {
 			h.send(r)
+		}
+	}
+	for range 2 {
+		if h.IntN(2) == 0 {
+			h.pay() // a customer who has no answer presses the button again
 		}
 	}
 }
