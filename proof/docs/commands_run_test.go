@@ -103,6 +103,11 @@ var inStep = map[string]struct{ step, line string }{
 
 // inTest says which test runs a command's program, with what the command asks for.
 var inTest = map[string]struct{ dir, test string }{
+	`DATABASE_URL="$RESTORED_OWNER_URL" go run ./cmd/api restored -at 2026-11-29T03:00:00Z`: {"proof/restore", "TestRestoreOfTheHandbook"},
+	`DATABASE_URL="$RESTORED_URL" go run ./cmd/api tenant create "lost shop" -id ten_…`:     {"proof/restore", "TestRestoreOfTheHandbook"},
+	`DATABASE_URL="$RESTORED_URL" go run ./cmd/api tenant key revoke ten_… HINT`:            {"proof/restore", "TestRestoreOfTheHandbook"},
+	`DATABASE_URL="$RESTORED_URL" go run ./cmd/api serve`:                                   {"proof/restore", "TestRestoreOfTheHandbook"},
+	`DATABASE_URL="$RESTORED_URL" go run ./cmd/api relay replay -since 48h`:                 {"proof/restore", "TestRestoreOfTheHandbook"},
 	"go run ./cmd/demo -serve":         {"proof/night/demo", "TestServe"},
 	"go run -C proof ./museum":         {"proof/museum", "TestExhibits"},
 	"go build -tags brokers ./cmd/api": {"cmd/api", "TestEveryBrokerIsLinked"},
