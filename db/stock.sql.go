@@ -74,6 +74,27 @@ func (q *Queries) ReservationsEnd(ctx context.Context, arg ReservationsEndParams
 	return result.RowsAffected(), nil
 }
 
+const ReservationsHold = `-- name: ReservationsHold :execrows
+UPDATE reservations
+SET expires_at = clock_timestamp() + $1::interval
+WHERE tenant_id = $2 AND checkout_id = $3 AND status = 'held' AND expires_at IS NOT NULL
+`
+
+type ReservationsHoldParams struct {
+	Hold       time.Duration
+	TenantID   string
+	CheckoutID string
+}
+
+// Keeps for a while what a checkout holds and what may have run out, because Stripe has the checkout's payment.
+func (q *Queries) ReservationsHold(ctx context.Context, arg ReservationsHoldParams) (int64, error) {
+	result, err := q.db.Exec(ctx, ReservationsHold, arg.Hold, arg.TenantID, arg.CheckoutID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const ReservationsInsert = `-- name: ReservationsInsert :exec
 INSERT INTO reservations (tenant_id, checkout_id, sku, quantity, expires_at)
 SELECT $1, $2, unnest($3::text[]), unnest($4::bigint[]),

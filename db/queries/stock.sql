@@ -33,6 +33,12 @@ UPDATE reservations
 SET expires_at = NULL
 WHERE tenant_id = @tenant_id AND checkout_id = @checkout_id AND status = 'held' AND expires_at > clock_timestamp();
 
+-- name: ReservationsHold :execrows
+-- Keeps for a while what a checkout holds and what may have run out, because Stripe has the checkout's payment.
+UPDATE reservations
+SET expires_at = clock_timestamp() + @hold::interval
+WHERE tenant_id = @tenant_id AND checkout_id = @checkout_id AND status = 'held' AND expires_at IS NOT NULL;
+
 -- name: ReservationsEnd :execrows
 -- Ends what a checkout still holds: consumed is sold, released can be reserved again. Returns how many SKUs it held.
 WITH ended AS (

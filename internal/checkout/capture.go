@@ -99,7 +99,7 @@ func (s *Service) beginCaptureStep(ctx context.Context, c *idempotency.Claim, k 
 	case errors.Is(err, payments.ErrPaymentInProgress):
 		return s.wait(ctx, c, k, idempotency.NextTry(c), err)
 	case errors.Is(err, errRanOut):
-		err = s.failStep(ctx, c, k, db.SagaStepCapture, releaseDue, k.outOfStock(ranOutMessage))
+		return s.ranOut(ctx, c, k, db.SagaStepCapture)
 	case errors.Is(err, errCalledOff): // The reason is recorded already.
 		err = c.Phase(ctx, paymentReleaseDue, func(*db.Queries) error { return nil })
 	}

@@ -11,6 +11,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
 
 const (
@@ -20,6 +21,9 @@ const (
 	expireAgain = time.Minute
 	// From then on expired reservations that still hold stock are counted as stuck: every process had its tries.
 	expireGrace = 5 * time.Minute
+
+	clocksApart  = 2 * time.Minute // Stripe's clock and the database's
+	listPagesMax = 10              // of Stripe's list, where the account has no search
 )
 
 // ExpireReservations releases the stock of checkouts that no process works on any more and
@@ -29,7 +33,8 @@ const (
 // A checkout that cannot be called off stops no other. It is logged, shown as stuck, and tried again later.
 //
 // A reservation whose payment (or its capture) has begun never expires: the customer may be charged at
-// this very moment, and what they pay for must be there.
+// this very moment, and what they pay for must be there. A database that was restored does not know that a payment has
+// begun, so Stripe is asked first, and an intent that is there keeps the reservation.
 func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 	for range expireMax {
 		due, expired, err := s.expireNext(ctx)
@@ -50,9 +55,10 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// OfTheCheckout reports whether an error is most likely about this checkout, and not about the database.
+// OfTheCheckout reports whether an error is most likely about this checkout, and not about the database or Stripe.
 func OfTheCheckout(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && !postgres.Unavailable(err) && !errors.Is(err, postgres.ErrInDoubt)
+	return ctx.Err() == nil && !postgres.Unavailable(err) && !errors.Is(err, postgres.ErrInDoubt) &&
+		!errors.Is(err, stripe.ErrAway)
 }
 
 // expireNext calls off one checkout that is due; without an id: there is none.
@@ -62,20 +68,117 @@ func (s *Service) expireNext(ctx context.Context) (due db.ReservationOverdueRow,
 			err = fmt.Errorf("bug: %v\n%s", bug, debug.Stack())
 		}
 	}()
+	if due, err = s.overdue(ctx, s.pool.Queries); err != nil || due.ID == "" {
+		return due, false, err
+	}
+	intent, err := s.intentAtStripe(ctx, due.TenantID, due.ID)
+	if err != nil {
+		return due, false, err
+	}
+	if intent != "" {
+		_, err := s.holdOn(ctx, due.TenantID, due.ID, intent)
+		return due, false, err
+	}
+	asked := due
 	err = s.pool.InTx(ctx, func(q *db.Queries) (err error) {
-		due, expired = db.ReservationOverdueRow{}, false
-		row, err := q.ReservationOverdue(ctx, s.notExpired.Recent())
-		if errors.Is(err, postgres.ErrNoRows) {
-			return nil
+		expired = false
+		if due, err = s.overdue(ctx, q); err != nil || due.ID != asked.ID { // Another process was faster.
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("find reservations that ran out: %w", err)
-		}
-		due = row
 		expired, err = s.expireCheckout(ctx, q, due)
 		return err
 	})
-	return due, expired, err
+	return asked, expired, err
+}
+
+// overdue is a checkout that is due, and locks its key until the transaction ends; without an id: there is none.
+func (s *Service) overdue(ctx context.Context, q *db.Queries) (due db.ReservationOverdueRow, err error) {
+	due, err = q.ReservationOverdue(ctx, s.notExpired.Recent())
+	if errors.Is(err, postgres.ErrNoRows) {
+		return db.ReservationOverdueRow{}, nil
+	}
+	if err != nil {
+		return due, fmt.Errorf("find reservations that ran out: %w", err)
+	}
+	return due, nil
+}
+
+// intentAtStripe is the intent with which a life of the database that was lost has paid the checkout's order, or has begun
+// to; empty: Stripe shows none.
+func (s *Service) intentAtStripe(ctx context.Context, tenantID, id string) (string, error) {
+	row, _, err := read(ctx, s.pool.Queries, tenantID, id)
+	if err != nil || row.OrderID == nil {
+		return "", err
+	}
+	if row.PaymentID != nil { // Its money is reserved, and the capture was not sent by what this database knows.
+		p, err := s.paymentOf(ctx, &saga{row: row})
+		if err != nil || p.IntentID == nil {
+			return "", err
+		}
+		i, err := s.gateway.GetIntent(ctx, tenantID, *p.IntentID)
+		if errors.Is(err, stripe.ErrNoSuchObject) || err == nil && i.Status != stripe.IntentSucceeded && i.Status != stripe.IntentProcessing {
+			return "", nil
+		}
+		return i.ID, err
+	}
+	intents, err := s.gateway.SearchIntents(ctx, tenantID, *row.OrderID) // The checkout is older than a search is late.
+	if errors.Is(err, stripe.ErrNotShown) {                              // an account without a search
+		intents, err = s.intentsSince(ctx, tenantID, row.CreatedAt)
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for a payment of order %s: %w", *row.OrderID, err)
+	}
+	for _, i := range intents {
+		if i.TenantID == tenantID && i.OrderID == *row.OrderID && i.Operation == "" && i.Status != stripe.IntentCanceled {
+			return i.ID, nil
+		}
+	}
+	return "", nil
+}
+
+// holdOn keeps the reservations of a checkout that Stripe has the payment of, and returns how many SKUs it still holds.
+func (s *Service) holdOn(ctx context.Context, tenantID, id, intent string) (int64, error) {
+	held, err := s.pool.ReservationsHold(ctx, db.ReservationsHoldParams{
+		TenantID: tenantID, CheckoutID: id, Hold: reservationHold,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("keep the reservations of checkout %s: %w", id, err)
+	}
+	s.o.Log.Warn("the reservations of a checkout ran out, and Stripe has its payment; was the database restored? It is not "+
+		"called off", "tenant_id", tenantID, "resource_id", id, "payment_intent", intent)
+	return held, nil
+}
+
+// ranOut calls off a checkout whose reservations ran out before it took the money, as this database has it. If Stripe has
+// the payment, the step is tried again.
+func (s *Service) ranOut(ctx context.Context, c *idempotency.Claim, k *saga, step db.SagaStep) (idempotency.Answer, error) {
+	intent, err := s.intentAtStripe(ctx, c.TenantID, k.row.ID)
+	switch {
+	case err != nil:
+		return s.wait(ctx, c, k, idempotency.NextTry(c), err)
+	case intent != "":
+		held, err := s.holdOn(ctx, c.TenantID, k.row.ID, intent)
+		if err != nil || int(held) >= len(basketOf(k.request.Items).skus) {
+			return idempotency.Answer{}, err
+		} // Otherwise some were removed by hand.
+	}
+	return idempotency.Answer{}, s.failStep(ctx, c, k, step, releaseDue, k.outOfStock(ranOutMessage))
+}
+
+// intentsSince lists all intents since a time.
+func (s *Service) intentsSince(ctx context.Context, tenantID string, since time.Time) (all []stripe.Intent, err error) {
+	w := stripe.Window{TenantID: tenantID, From: since.Add(-clocksApart)}
+	for range listPagesMax {
+		page, err := s.gateway.ListIntents(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Objects...); !page.More || len(page.Objects) == 0 {
+			return all, nil
+		}
+		w.After = all[len(all)-1].ID
+	}
+	return nil, fmt.Errorf("the list has more than %d pages", listPagesMax)
 }
 
 // FailedLately are the checkouts that could not be called off. Each is left out for a minute.

@@ -100,7 +100,7 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *sag
 	case errors.Is(err, errCancelBegun):
 		return s.wait(ctx, c, k, idempotency.NextTry(c), err)
 	case errors.Is(err, errRanOut):
-		err = s.failStep(ctx, c, k, db.SagaStepPay, releaseDue, k.outOfStock(ranOutMessage))
+		return s.ranOut(ctx, c, k, db.SagaStepPay)
 	case errors.Is(err, errCalledOff): // The reason is recorded already.
 		err = c.Phase(ctx, cancelDue, func(*db.Queries) error { return nil })
 	}
