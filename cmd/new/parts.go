@@ -44,6 +44,7 @@ var parts = []part{
 		paths: []string{
 			"internal/http/events.go", "internal/http/events_test.go", "internal/outbox/feed.go", "internal/outbox/feed_test.go",
 			"internal/outbox/feed_standby_test.go", "internal/payments/feed_damaged_test.go",
+			"internal/lives/lives_events_test.go", "testkit/histories/cursors.go",
 			"cmd/api/part_events.go",
 			"cmd/api/secrets_test.go",
 		},

@@ -2,7 +2,6 @@ package lives_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"example.com/payonce/internal/lives"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/testkit/world"
 )
 
@@ -72,44 +72,6 @@ func TestCustomerOfALostLife(t *testing.T) {
 	}
 }
 
-// TestEventsOfALostLife: an order is canceled in the life that is lost, and paid in the next. The id of order.paid was
-// never given to another event, and no cursor of the lost life is known.
-func TestEventsOfALostLife(t *testing.T) {
-	t.Parallel()
-	b := world.NewBooks(t)
-	order := b.API.Order()
-	kept := b.API.Get("/v1/events")
-	cursor := kept.Get("data").([]any)[0].(map[string]any)["id"].(string)
-	backup := b.CopyDatabase()
-	require.Equal(t, http.StatusOK, b.API.Post("/v1/orders/"+order+"/cancel", "cancel", "").Status)
-	given := map[string]bool{}
-	for _, e := range b.API.Get("/v1/events").Get("data").([]any) {
-		given[e.(map[string]any)["id"].(string)] = true
-	}
-
-	r := restored(b, backup)
-	r.Reconcile()
-	require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
-	for old := range given {
-		a := r.API.Get("/v1/events?after=" + old)
-		require.Equal(t, http.StatusBadRequest, a.Status, a)
-		require.Contains(t, string(a.Body), `"parameter":"after"`)
-	}
-	require.True(t, given[cursor])
-	after, types := "", []string{}
-	for {
-		page := r.API.Get("/v1/events?limit=1" + after).Get("data").([]any)
-		if len(page) == 0 {
-			break
-		}
-		e := page[0].(map[string]any)
-		require.False(t, given[e["id"].(string)], e)
-		require.Equal(t, e["id"], e["subject"].(string)+"-"+e["sequence"].(string))
-		after, types = "&after="+e["id"].(string), append(types, e["type"].(string))
-	}
-	require.Equal(t, "payment.created payment.succeeded order.paid", strings.Join(types, " "))
-}
-
 // TestBeginTwice: a restore is recorded once, unless the operator says that there was another.
 func TestBeginTwice(t *testing.T) {
 	t.Parallel()
@@ -127,4 +89,27 @@ func TestBeginTwice(t *testing.T) {
 	third, err := lives.Begin(t.Context(), w.DB, time.Time{}, false)
 	require.NoError(t, err)
 	require.Greater(t, outbox.LifeOf(third.Number), outbox.LifeOf(second.Number))
+}
+
+// TestOpenIntentsOfALostLife: the lost life has left three intents that could be paid, and all are canceled before an
+// authorization of the order makes its own: the same key at Stripe cancels no second intent.
+func TestOpenIntentsOfALostLife(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	order := b.API.Order()
+	var open []string
+	for range 3 {
+		open = append(open, b.OrphanIntent(order, world.Unconfirmed).ID)
+	}
+	r := restored(b, b.CopyDatabase())
+	r.Reconcile()
+	held := r.API.Authorize("k", order, visa)
+	require.Equal(t, http.StatusCreated, held.Status, held)
+	for _, id := range open {
+		i, err := r.API.Gateway.GetIntent(t.Context(), stripe.NoTenant, id)
+		require.NoError(t, err)
+		require.Equal(t, stripe.IntentCanceled, i.Status)
+	}
+	require.Len(t, r.Posts("cancel"), 3, "a cancel was refused, and sent again")
+	r.RequireClean()
 }

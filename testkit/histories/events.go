@@ -1,10 +1,6 @@
 package histories
 
 import (
-	"maps"
-	"net/http"
-	"slices"
-
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/testkit/world"
@@ -26,23 +22,6 @@ func eventsOf(b *world.Books) map[string]string {
 	require.NoError(b.T, rows.Err())
 	return events
 }
-
-// part: events {
-
-// placed has a reader of the feed read the copy's events before they are lost.
-func placed(h *history) {
-	require.Equal(h, http.StatusOK, h.b.API.Get("/v1/events?limit=100").Status)
-}
-
-// requireNoCursor fails the test if the feed knows a cursor of the life that is lost.
-func requireNoCursor(h *history) {
-	h.Helper()
-	for _, id := range slices.Sorted(maps.Keys(h.lostEvents)) {
-		require.Equal(h, http.StatusBadRequest, h.b.API.Get("/v1/events?after="+id).Status, "the feed knows %s of the lost life", id)
-	}
-}
-
-// part: events }
 
 // requireNewIDs fails the test if an event of this life has the id of another event of the life that is lost.
 func (h *history) requireNewIDs() {
