@@ -35,7 +35,8 @@ import (
 //	POST   /disputes {"charge":"","reason":"","inquiry":false}
 //	POST   /settings {"search_lag":"","list_lag":"","lock_wait":"","webhook_retry":"","limits":{},
 //	        "release_regime":"refunds"|"basil","keep_refunded":false,"capture_processing":"2s",
-//	        "authorization_lifetime":"20h","evidence_time":"12h"}
+//	        "authorization_lifetime":"20h","evidence_time":"12h","requests_per_connection":1000}
+//	GET    /ca.pem                               the certificate of the port with TLS, for its clients to trust
 //	GET    /webhooks                             the latest delivery attempts
 //	POST   /webhooks/resend {"event_id":"","times":1}
 //	POST   /webhook-endpoints {"url":"","secret":"","events":[],"key":""}
@@ -108,6 +109,15 @@ func (s *Sim) AdminHandler() http.Handler {
 	handle("DELETE /webhook-faults", func(*http.Request) (any, error) { s.ClearWebhookFaults(); return done, nil })
 	handle("DELETE /webhook-faults/{id}", func(r *http.Request) (any, error) {
 		return done, s.DisarmWebhook(r.PathValue("id"))
+	})
+	mux.HandleFunc("GET /ca.pem", func(w http.ResponseWriter, _ *http.Request) {
+		pem, err := s.CA()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-pem-file")
+		_, _ = w.Write(pem)
 	})
 	s.pageHandler(mux)
 	return ownOrigin(mux)
@@ -397,6 +407,7 @@ func (s *Sim) adminSettings(r *http.Request) (any, error) {
 		EvidenceTime          any            `json:"evidence_time"`
 		ReleaseRegime         *ReleaseRegime `json:"release_regime"`
 		KeepRefunded          *bool          `json:"keep_refunded"`
+		RequestsPerConnection *int           `json:"requests_per_connection"`
 		Limits                *Limits        `json:"limits"`
 	}](r)
 	if err != nil {
@@ -409,6 +420,9 @@ func (s *Sim) adminSettings(r *http.Request) (any, error) {
 	}
 	if in.KeepRefunded != nil {
 		s.SetKeepRefunded(*in.KeepRefunded)
+	}
+	if in.RequestsPerConnection != nil {
+		s.SetRequestsPerConnection(*in.RequestsPerConnection)
 	}
 	for _, setting := range []struct {
 		given any

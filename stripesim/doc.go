@@ -49,6 +49,7 @@
 //
 //	sim, err := stripesim.New(stripesim.Options{})
 //	api := httptest.NewServer(sim.Handler())        // for stripe-go: BackendConfig.URL
+//	port, err := sim.Listen("127.0.0.1:0", true)    // or with TLS and HTTP/2 on offer, as Stripe has it
 //	admin := httptest.NewServer(sim.AdminHandler()) // the same faults over HTTP, and as a page with buttons
 //
 //	sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop}) // charged, and the response dropped
@@ -66,7 +67,7 @@
 // # Faults by what they leave behind
 //
 //	effect  key      client sees      kinds
-//	no      free     no answer        Reset ReusedReset BlackHole
+//	no      free     no answer        Reset ReusedReset BlackHole Silence
 //	no      free     a refusal        Unauthorized RateLimited LockTimeout InUse Refuse RetryError
 //	no      frozen   500              StoredError
 //	yes     stored   it, late         DelayBefore DelayExecuting Delay SlowBody
@@ -79,4 +80,5 @@
 // the replay of a known key. A client on net/http that reuses a connection and
 // gets Reset or Drop on it sends the request again on its own, because it carries
 // an idempotency key: what it reports is then the second answer. Webhooks have faults of their own ([WebhookFault]).
+// [Sim.SetRequestsPerConnection] is no fault: Stripe ends a connection after so many requests by itself.
 package stripesim

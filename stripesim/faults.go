@@ -17,6 +17,7 @@ const (
 	Reset       = "reset"        // the connection is reset
 	ReusedReset = "reused_reset" // the same, but only on a connection that has carried a request before
 	BlackHole   = "black_hole"   // taken and never answered, until the client hangs up (or Delay is over)
+	Silence     = "silence"      // the connection stays open and says nothing any more, to no request; new ones work
 
 	// Nothing happens, nothing is stored; the client is refused. These come
 	// before the key is looked at, so they also hit a replay.
@@ -52,9 +53,9 @@ const (
 )
 
 var faultKinds = []string{
-	Reset, ReusedReset, BlackHole, Unauthorized, RateLimited, LockTimeout, InUse, Refuse, RetryError, StoredError,
-	DelayBefore, DelayExecuting, Delay, SlowBody, Drop, ReusedDrop, Cut, EffectError, InvalidJSON, UnknownEnum,
-	UnknownFields, Stale, EffectStoredError, EffectForgotten,
+	Reset, ReusedReset, BlackHole, Silence, Unauthorized, RateLimited, LockTimeout, InUse, Refuse, RetryError,
+	StoredError, DelayBefore, DelayExecuting, Delay, SlowBody, Drop, ReusedDrop, Cut, EffectError, InvalidJSON,
+	UnknownEnum, UnknownFields, Stale, EffectStoredError, EffectForgotten,
 }
 
 // Fault is one thing to break, and when.
@@ -231,7 +232,7 @@ func (a *armed) header() map[string]string {
 }
 
 func (a *armed) breaksWire() bool {
-	return a.is(Reset) || a.is(ReusedReset) || a.is(BlackHole)
+	return a.is(Reset) || a.is(ReusedReset) || a.is(BlackHole) || a.is(Silence)
 }
 
 // atTheGate refuses before the key is looked at.

@@ -165,6 +165,7 @@ var faultGroups = []faultGroup{
 		{Reset, "the connection is reset"},
 		{ReusedReset, "the same, on a connection that has carried a request before"},
 		{BlackHole, "no response until the client gives up"},
+		{Silence, "the connection stays open and carries no response any more; new ones work"},
 	}},
 	{"Nothing happens, the client is refused", []faultButton{
 		{Refuse, "500"},

@@ -28,6 +28,7 @@ type call struct {
 	fault     *armed
 	bad       *apiError // the request could not be read
 	reused    bool      // the connection has carried a request before
+	last      bool      // the connection ends with the answer
 }
 
 // response is what will be put on the wire.
@@ -50,7 +51,11 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	defer s.serving.Done()
-	c := s.receive(r)
+	requests, silent := s.conns.carry(r.RemoteAddr)
+	if silent {
+		s.keepSilent(r)
+	}
+	c := s.receive(r, requests)
 	if c.fault.breaksWire() {
 		s.breakWire(w, r, c)
 		return
@@ -61,8 +66,9 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // receive reads the request. Whatever is wrong with it is said later, in its turn.
-func (s *Sim) receive(r *http.Request) *call {
-	c := &call{method: r.Method, path: r.URL.Path, requestID: s.newRequestID(), reused: s.conns.seen(r.RemoteAddr)}
+func (s *Sim) receive(r *http.Request, requests int) *call {
+	c := &call{method: r.Method, path: r.URL.Path, requestID: s.newRequestID(), reused: requests > 1}
+	c.last = s.endsAfter(requests)
 	c.op, c.id = route(r.Method, r.URL.Path)
 	if values := r.Header.Values("Idempotency-Key"); len(values) > 0 && r.Method == http.MethodPost {
 		c.key, c.keyed = strings.TrimSpace(values[0]), true
@@ -237,6 +243,9 @@ func (c *call) refused(err *apiError) response {
 func (c *call) writeHeaders(w http.ResponseWriter, resp response) {
 	h := w.Header()
 	h.Set("Server", "nginx")
+	if c.last {
+		h.Set("Connection", "close") // over HTTP/2 net/http makes it a GOAWAY
+	}
 	h.Set("Content-Type", "application/json")
 	if resp.html {
 		h.Set("Content-Type", "text/html")

@@ -79,6 +79,7 @@ type Sim struct {
 	lockWait          time.Duration
 	regime            ReleaseRegime
 	keepRefunded      bool
+	perConnection     int             // requests until a connection is ended; zero: never
 	thin              map[string]bool // the endpoints that get thin events
 	captureTime       time.Duration   // how long a capture is processing; zero: it succeeds at once
 	authorizationTime time.Duration   // until an authorization expires; zero: as networks keep them
@@ -94,6 +95,8 @@ type Sim struct {
 	limits   limiter
 	conns    connections
 	outbox   deliveries
+
+	identity func() (*identity, error) // the port's certificate, made when it is first needed
 
 	wake    chan struct{}
 	closed  chan struct{}
@@ -119,6 +122,7 @@ func New(opts Options) (*Sim, error) {
 		s.lockWait = opts.LockWait
 	}
 	s.faults.sim, s.holds.sim = s, s
+	s.identity = sync.OnceValues(newIdentity)
 	if opts.Store != "" {
 		j, err := openJournal(opts.Store, s.replay)
 		if err != nil {
@@ -193,7 +197,7 @@ func (s *Sim) Reset() error {
 	s.st.epoch = epoch
 	s.offset, s.searchLag, s.listLag, s.agenda = 0, defaultSearchLag, 0, nil
 	s.regime, s.captureTime, s.keepRefunded, s.thin = cmp.Or(s.opts.ReleaseRegime, RegimeRefunds), 0, false, nil
-	s.authorizationTime, s.evidenceTime = 0, 0
+	s.authorizationTime, s.evidenceTime, s.perConnection = 0, 0, 0
 	s.pending = map[string]pendingRepair{}
 	if s.journal != nil {
 		if err := s.journal.clear(); err != nil {

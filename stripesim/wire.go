@@ -8,25 +8,49 @@ import (
 	"sync"
 )
 
-// connections remembers which client addresses have carried a request before,
-// so that a fault can hit a reused keep-alive connection: the case in which
-// net/http sends a POST with an idempotency key again on its own.
+// connections knows the connections by the client's address: how many requests
+// each has carried, so that a fault can hit a reused one, the case in which
+// net/http sends a POST with an idempotency key again on its own; and which are
+// silent.
 type connections struct {
 	mu   sync.Mutex
-	used map[string]struct{}
+	used map[string]*carried
 }
 
-func (cs *connections) seen(remote string) bool {
+type carried struct {
+	requests int
+	silent   bool
+}
+
+// carry counts a request of a connection.
+func (cs *connections) carry(remote string) (requests int, silent bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if _, ok := cs.used[remote]; ok {
-		return true
-	}
 	if cs.used == nil || len(cs.used) > 1<<16 { // every port there is; the old ones are closed by now
-		cs.used = map[string]struct{}{}
+		cs.used = map[string]*carried{}
 	}
-	cs.used[remote] = struct{}{}
-	return false
+	conn, ok := cs.used[remote]
+	if !ok {
+		conn = &carried{}
+		cs.used[remote] = conn
+	}
+	conn.requests++
+	return conn.requests, conn.silent
+}
+
+func (cs *connections) silence(remote string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if conn := cs.used[remote]; conn != nil {
+		conn.silent = true
+	}
+}
+
+func (cs *connections) isSilent(remote string) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	conn := cs.used[remote]
+	return conn != nil && conn.silent
 }
 
 func (cs *connections) forget(remote string) {
@@ -37,6 +61,10 @@ func (cs *connections) forget(remote string) {
 
 // breakWire ends a request before it is parsed.
 func (s *Sim) breakWire(w http.ResponseWriter, r *http.Request, c *call) {
+	if c.fault.is(Silence) {
+		s.conns.silence(r.RemoteAddr)
+		s.keepSilent(r)
+	}
 	if c.fault.is(BlackHole) {
 		if c.fault.Delay > 0 {
 			s.pause(c.fault.Delay)
@@ -50,15 +78,28 @@ func (s *Sim) breakWire(w http.ResponseWriter, r *http.Request, c *call) {
 	s.hangUp(w, r, true)
 }
 
+// keepSilent ends a request of a silent connection when the client leaves.
+func (s *Sim) keepSilent(r *http.Request) {
+	select {
+	case <-r.Context().Done():
+	case <-s.closed:
+	}
+	panic(http.ErrAbortHandler)
+}
+
 // hangUp closes the connection without an answer: politely, or with a reset.
 func (s *Sim) hangUp(w http.ResponseWriter, r *http.Request, reset bool) {
 	s.conns.forget(r.RemoteAddr)
 	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler) // closes it as well, only not as rudely
+	if err != nil { // HTTP/2 has no connection to hand over, and a port knows it.
+		conn, _ = r.Context().Value(connectionKey{}).(net.Conn)
+		defer panic(http.ErrAbortHandler) // closes it as well, only not as rudely
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok && reset {
-		_ = tcp.SetLinger(0) // makes Close send RST
+	if conn == nil {
+		return
+	}
+	if reset {
+		resets(conn)
 	}
 	_ = conn.Close()
 }

@@ -3,7 +3,7 @@
 //
 //	stripesim [-addr 127.0.0.1:12111] [-admin 127.0.0.1:12112] [-store FILE]
 //	          [-keys sk_test_…,…] [-webhook-url URL -webhook-secret whsec_…]
-//	          [-latency 80ms] [-seed N] [-release-regime refunds|basil]
+//	          [-latency 80ms] [-seed N] [-release-regime refunds|basil] [-tls]
 //	stripesim healthcheck [-admin ADDR]
 //
 // Every flag can also be given as STRIPESIM_ADDR, STRIPESIM_WEBHOOK_URL and so on;
@@ -49,6 +49,7 @@ type config struct {
 	latency                   time.Duration
 	seed                      uint64
 	regime                    string
+	tls                       bool
 }
 
 func parse(args []string, getenv func(string) string, stderr io.Writer) (config, error) {
@@ -67,6 +68,8 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (config,
 	fs.Uint64Var(&c.seed, "seed", 0, "makes ids and latencies repeatable; 0 draws one")
 	fs.StringVar(&c.regime, "release-regime", string(stripesim.RegimeRefunds),
 		"what a release of authorised money leaves behind: refunds (before 2025-03-31.basil) or basil (nothing)")
+	fs.BoolVar(&c.tls, "tls", false,
+		"Stripe's port has TLS, with HTTP/2 on offer; GET /ca.pem of the admin port has what clients must trust")
 	var bad error
 	fs.VisitAll(func(f *flag.Flag) {
 		name := "STRIPESIM_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
@@ -107,7 +110,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	defer sim.Close() // for the early returns; a second Close does nothing
 
-	api, err := serve(cfg.addr, sim.Handler())
+	api, err := sim.Listen(cfg.addr, cfg.tls)
 	if err != nil {
 		return err
 	}
@@ -115,13 +118,13 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "stripesim: Stripe at http://%s, admin at http://%s\n", api.Addr, admin.Addr)
+	fmt.Fprintf(stdout, "stripesim: Stripe at %s, admin at http://%s\n", api.URL, admin.Addr)
 	<-ctx.Done()
 
 	err = sim.Close() // lets the held and the delayed go, so that Shutdown need not wait for them
 	late, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
-	return errors.Join(err, shutdown(late, api), shutdown(late, admin))
+	return errors.Join(err, api.Shutdown(late), shutdown(late, admin))
 }
 
 func (c config) options(log *slog.Logger) stripesim.Options {

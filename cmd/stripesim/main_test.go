@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -44,7 +46,7 @@ func start(t *testing.T, args ...string) (api, admin string, stop func() error) 
 	}()
 	line, err := bufio.NewReader(r).ReadString('\n')
 	require.NoError(t, err)
-	m := regexp.MustCompile(`^stripesim: Stripe at (http://\S+), admin at (http://\S+)\n$`).FindStringSubmatch(line)
+	m := regexp.MustCompile(`^stripesim: Stripe at (https?://\S+), admin at (http://\S+)\n$`).FindStringSubmatch(line)
 	require.NotNil(t, m, line)
 	stop = func() error { cancel(); return <-ended }
 	return m[1], m[2], stop
@@ -106,6 +108,25 @@ func TestRun(t *testing.T) {
 			require.Contains(t, body, refunded, regime)
 			require.NoError(t, stop())
 		}
+	})
+
+	t.Run("HasTLS", func(t *testing.T) {
+		t.Parallel()
+		api, admin, stop := start(t, "-tls")
+		code, ca := request(t, "GET", admin+"/ca.pem", "")
+		require.Equal(t, 200, code, ca)
+		trusted := x509.NewCertPool()
+		require.True(t, trusted.AppendCertsFromPEM([]byte(ca)))
+		client := &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: true,
+		}}
+		resp, err := client.Get(api + "/v1/payment_intents")
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		client.CloseIdleConnections()
+		require.Equal(t, 2, resp.ProtoMajor)
+		require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+		require.NoError(t, stop())
 	})
 
 	t.Run("StopsWhileARequestIsHeld", func(t *testing.T) {

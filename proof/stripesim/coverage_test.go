@@ -163,7 +163,8 @@ func (c *coverage) page(t *testing.T) string {
 
 The simulator's own tests record every response and webhook that their clients receive. Each is validated against the OpenAPI document of
 Stripe's API %s, as stripe-mock v0.183.0 carries it: required properties, types, enumerations, nulls, and that no property is invented.
-The names of all parameters are compared with the same document. This page is what that covered. It says nothing about behaviour, which
+The names of all parameters are compared with the same document. This page is what that covered. The bodies are the same over HTTP/1.1,
+TLS and HTTP/2, which a port of the simulator's speaks. It says nothing about behaviour, which
 TestContract asks of the simulator and of Stripe. It is written by %s.
 
 `, spec().Info.Version, "`go test -C proof ./stripesim -run TestShapes -update`")

@@ -68,6 +68,7 @@ var stripesFaults = []stripesim.Fault{
 	{Op: "refund.create", Kind: stripesim.EffectError, Probability: 0.05},
 	{Op: "refund.create", Kind: stripesim.EffectStoredError, Probability: 0.02},
 	{Op: "*.get", Kind: stripesim.Reset, Probability: 0.02},
+	{Op: "*.get", Kind: stripesim.Silence, Probability: 0.01},
 	{Op: "*.get", Kind: stripesim.Refuse, Probability: 0.01},
 }
 
