@@ -148,7 +148,7 @@ func TestReadme(t *testing.T) {
 		t.Parallel()
 		flags := regexp.MustCompile(`fs\.\w+Var\([^"]*"([a-z-]+)"`).
 			FindAllStringSubmatch(strings.ReplaceAll(source(t, "cmd/stripesim/main.go"), "(\n\t\t", "("), -1)
-		require.Len(t, flags, 9)
+		require.Len(t, flags, 10)
 		for _, f := range flags {
 			require.True(t, strings.Contains(readme(t), "\n| `-"+f[1]+"` | `STRIPESIM_"+
 				strings.ToUpper(strings.ReplaceAll(f[1], "-", "_"))+"` |"), f[1])
