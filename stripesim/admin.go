@@ -35,7 +35,8 @@ import (
 //	POST   /disputes {"charge":"","reason":"","inquiry":false}
 //	POST   /settings {"search_lag":"","list_lag":"","lock_wait":"","webhook_retry":"","limits":{},
 //	        "release_regime":"refunds"|"basil","keep_refunded":false,"capture_processing":"2s",
-//	        "authorization_lifetime":"20h","evidence_time":"12h","requests_per_connection":1000}
+//	        "authorization_lifetime":"20h","evidence_time":"12h","requests_per_connection":1000,
+//	        "unmarked_replays":false,"key_lifetime":"24h"}
 //	GET    /ca.pem                               the certificate of the port with TLS, for its clients to trust
 //	GET    /webhooks                             the latest delivery attempts
 //	POST   /webhooks/resend {"event_id":"","times":1}
@@ -407,6 +408,8 @@ func (s *Sim) adminSettings(r *http.Request) (any, error) {
 		EvidenceTime          any            `json:"evidence_time"`
 		ReleaseRegime         *ReleaseRegime `json:"release_regime"`
 		KeepRefunded          *bool          `json:"keep_refunded"`
+		UnmarkedReplays       *bool          `json:"unmarked_replays"`
+		KeyLifetime           any            `json:"key_lifetime"`
 		RequestsPerConnection *int           `json:"requests_per_connection"`
 		Limits                *Limits        `json:"limits"`
 	}](r)
@@ -421,6 +424,9 @@ func (s *Sim) adminSettings(r *http.Request) (any, error) {
 	if in.KeepRefunded != nil {
 		s.SetKeepRefunded(*in.KeepRefunded)
 	}
+	if in.UnmarkedReplays != nil {
+		s.SetUnmarkedReplays(*in.UnmarkedReplays)
+	}
 	if in.RequestsPerConnection != nil {
 		s.SetRequestsPerConnection(*in.RequestsPerConnection)
 	}
@@ -429,7 +435,8 @@ func (s *Sim) adminSettings(r *http.Request) (any, error) {
 		apply func(time.Duration)
 	}{{in.SearchLag, s.SetSearchLag}, {in.ListLag, s.SetListLag}, {in.LockWait, s.SetLockWait},
 		{in.WebhookRetry, s.SetWebhookRetry}, {in.CaptureProcessing, s.SetCaptureProcessing},
-		{in.AuthorizationLifetime, s.SetAuthorizationLifetime}, {in.EvidenceTime, s.SetEvidenceTime}} {
+		{in.AuthorizationLifetime, s.SetAuthorizationLifetime}, {in.EvidenceTime, s.SetEvidenceTime},
+		{in.KeyLifetime, s.SetKeyLifetime}} {
 		if setting.given == nil {
 			continue
 		}

@@ -65,7 +65,7 @@ func (s *Sim) recall(c *call) *response {
 	if e == nil {
 		return nil
 	}
-	if !e.executing && !s.now().Before(e.At.Add(keyLifetime)) {
+	if !e.executing && !s.now().Before(e.At.Add(s.keyTime)) {
 		s.prune(e)
 		return nil
 	}
@@ -133,7 +133,7 @@ func (s *Sim) prune(e *keyEntry) {
 func (s *Sim) pruneKeys(now time.Time) {
 	s.pruned = now
 	for _, e := range s.st.keys {
-		if !e.executing && !now.Before(e.At.Add(keyLifetime)) {
+		if !e.executing && !now.Before(e.At.Add(s.keyTime)) {
 			s.prune(e)
 		}
 	}
@@ -162,4 +162,19 @@ func (c *call) fingerprint() string {
 		c.print = hex.EncodeToString(sum[:])
 	}
 	return c.print
+}
+
+// SetUnmarkedReplays decides whether a replay lacks the header Idempotent-Replayed. Stripe documents it for replays; of a
+// replayed refusal none has been seen on the wire.
+func (s *Sim) SetUnmarkedReplays(unmarked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unmarkedReplays = unmarked
+}
+
+// SetKeyLifetime decides how long a key is kept. Stripe promises 24 hours at least, and 30 days for its v2.
+func (s *Sim) SetKeyLifetime(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keyTime = d
 }

@@ -247,6 +247,22 @@ func TestIdempotency(t *testing.T) {
 		require.NotEqual(t, first.ID, b.create("o1").ID)
 	})
 
+	t.Run("CanBeKeptLongerAndRepeatedWithoutAMark", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		status, body := b.adminDo(http.MethodPost, "/settings", `{"key_lifetime":"720h","unmarked_replays":true}`)
+		require.Equal(t, http.StatusOK, status, string(body))
+		first := b.create("o1")
+		b.sim.Advance(29 * 24 * time.Hour)
+		require.Equal(t, first.ID, b.create("o1").ID)
+		require.Empty(t, b.header("Idempotent-Replayed"))
+		b.sim.SetUnmarkedReplays(false)
+		require.Equal(t, first.ID, b.create("o1").ID)
+		require.Equal(t, "true", b.header("Idempotent-Replayed"))
+		b.sim.Advance(48 * time.Hour)
+		require.NotEqual(t, first.ID, b.create("o1").ID)
+	})
+
 	t.Run("CanBePrunedEarly", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

@@ -73,10 +73,12 @@ func (s *Sim) SetRequestsPerConnection(n int) {
 	s.perConnection = n
 }
 
-func (s *Sim) endsAfter(requests int) bool {
+// manners are what Stripe does with the answers of each request: whether the connection ends, and whether a replay says
+// that it is one.
+func (s *Sim) manners(requests int) (last, unmarked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.perConnection > 0 && requests >= s.perConnection
+	return s.perConnection > 0 && requests >= s.perConnection, s.unmarkedReplays
 }
 
 // CA is the certificate that clients of a port with TLS must trust, as PEM. It is made anew in each process.

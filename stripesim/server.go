@@ -29,6 +29,7 @@ type call struct {
 	bad       *apiError // the request could not be read
 	reused    bool      // the connection has carried a request before
 	last      bool      // the connection ends with the answer
+	unmarked  bool      // a replay does not say that it is one
 }
 
 // response is what will be put on the wire.
@@ -68,7 +69,7 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 // receive reads the request. Whatever is wrong with it is said later, in its turn.
 func (s *Sim) receive(r *http.Request, requests int) *call {
 	c := &call{method: r.Method, path: r.URL.Path, requestID: s.newRequestID(), reused: requests > 1}
-	c.last = s.endsAfter(requests)
+	c.last, c.unmarked = s.manners(requests)
 	c.op, c.id = route(r.Method, r.URL.Path)
 	if values := r.Header.Values("Idempotency-Key"); len(values) > 0 && r.Method == http.MethodPost {
 		c.key, c.keyed = strings.TrimSpace(values[0]), true
@@ -262,7 +263,7 @@ func (c *call) writeHeaders(w http.ResponseWriter, resp response) {
 			if !resp.nameless && resp.original != "" {
 				h.Set("Original-Request", resp.original)
 			}
-			if resp.replayed {
+			if resp.replayed && !c.unmarked {
 				h.Set("Idempotent-Replayed", "true")
 			}
 		}

@@ -79,6 +79,8 @@ type Sim struct {
 	lockWait          time.Duration
 	regime            ReleaseRegime
 	keepRefunded      bool
+	keyTime           time.Duration   // how long a key is kept
+	unmarkedReplays   bool            // a replay does not say that it is one
 	perConnection     int             // requests until a connection is ended; zero: never
 	thin              map[string]bool // the endpoints that get thin events
 	captureTime       time.Duration   // how long a capture is processing; zero: it succeeds at once
@@ -117,7 +119,7 @@ func New(opts Options) (*Sim, error) {
 	if err := s.SetReleaseRegime(opts.ReleaseRegime); err != nil {
 		return nil, err
 	}
-	s.lockWait, s.searchLag = defaultLockWait, defaultSearchLag
+	s.lockWait, s.searchLag, s.keyTime = defaultLockWait, defaultSearchLag, keyLifetime
 	if opts.LockWait > 0 {
 		s.lockWait = opts.LockWait
 	}
@@ -198,6 +200,7 @@ func (s *Sim) Reset() error {
 	s.offset, s.searchLag, s.listLag, s.agenda = 0, defaultSearchLag, 0, nil
 	s.regime, s.captureTime, s.keepRefunded, s.thin = cmp.Or(s.opts.ReleaseRegime, RegimeRefunds), 0, false, nil
 	s.authorizationTime, s.evidenceTime, s.perConnection = 0, 0, 0
+	s.keyTime, s.unmarkedReplays = keyLifetime, false
 	s.pending = map[string]pendingRepair{}
 	if s.journal != nil {
 		if err := s.journal.clear(); err != nil {

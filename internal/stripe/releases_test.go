@@ -272,3 +272,31 @@ func TestCaptureIntent(t *testing.T) {
 		})
 	}
 }
+
+// TestFailedRefundIsNotGivenBack: whether Stripe takes a failed refund off amount_refunded is not known, so each way of
+// reading an intent has to be right under both readings.
+func TestFailedRefundIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+	for _, keeps := range []bool{false, true} {
+		t.Run("Keeps="+strconv.FormatBool(keeps), func(t *testing.T) {
+			b, url := setupReleases(t, stripesim.RegimeBasil, false)
+			b.sim.SetKeepRefunded(keeps)
+			made := b.gateway.CreateIntent(t.Context(), stripe.Call{Key: "k"},
+				stripe.NewIntent{TenantID: "ten_a", OrderID: "ord_a", AmountMinor: 1000, Currency: "usd"})
+			require.Equal(t, stripe.Done, made.Effect, made.Err)
+			i := made.Intent.ID
+			require.Equal(t, stripe.Done, b.gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "c"}, i, "pm_card_visa").Effect)
+			b.dashboard(url, i, 300)
+			refunds, err := b.gateway.RefundsOf(t.Context(), stripe.NoTenant, i)
+			require.NoError(t, err)
+			b.dashboard(url, i, 200)
+			require.NoError(t, b.sim.FailRefund(refunds[0].ID, "lost_or_stolen_card"))
+			read, err := b.gateway.GetIntent(t.Context(), stripe.NoTenant, i)
+			require.NoError(t, err)
+			require.Equal(t, int64(200), read.RefundedMinor)
+			page, err := b.gateway.ListIntents(t.Context(), stripe.Window{})
+			require.NoError(t, err)
+			require.True(t, page.Objects[0].RefundedAtMost || page.Objects[0].RefundedMinor == 200)
+		})
+	}
+}

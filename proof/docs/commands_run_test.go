@@ -215,6 +215,7 @@ var startsCI = []string{
 	".ci/run night",
 	".ci/run touched",
 	".ci/run enumerations",
+	".ci/run other_readings",
 	".ci/run supply",
 }
 

@@ -3,6 +3,7 @@ package world
 import (
 	"context"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,6 +87,7 @@ func on(t testing.TB, url string) *World {
 	require.NoError(t, err)
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)
+	OtherReading(sim)
 	requests := &recorder{next: sim.Handler()}
 	server := httptest.NewServer(requests)
 	t.Cleanup(func() {
@@ -99,6 +101,14 @@ func on(t testing.TB, url string) *World {
 	}
 	w.Tenant = w.NewTenant()
 	return w
+}
+
+// OtherReading has a simulator behave as Stripe does if what service and simulator believe is wrong
+// (stripesim/DIFFERENCES.md), where the environment asks for it.
+func OtherReading(sim *stripesim.Sim) {
+	turned := os.Getenv("PAYONCE_OTHER_READING") == "1"
+	sim.SetKeepRefunded(turned)
+	sim.SetUnmarkedReplays(turned)
 }
 
 func door(t testing.TB, url string, box *sealed.Box) *postgres.Pool {
