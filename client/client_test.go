@@ -42,6 +42,7 @@ func TestDo(t *testing.T) {
 		"ProxyPages":       {faults: []fault{doesAndSays(502, `<html>`), says(200, `<html>`), says(404, `<html>`), says(401, `{}`)}, status: 201, final: true, made: 1, requests: 5},
 		"Maintenance":      {faults: []fault{says(200, `{"message":"maintenance"}`), says(201, `{"id":"req_1","message":"maintenance"}`)}, status: 201, final: true, made: 1, requests: 3},
 		"AbsoluteLocation": {faults: []fault{says(202, paying("obj_0", "processing"), "Location", "https://gateway/v1/payments/obj_0"), doesAndSays(202, paying("obj_0", "processing"), "Location", "/v1/payments/obj_0")}, status: 201, final: true, made: 1, requests: 3},
+		"MarkDropped":      {faults: []fault{cutInBodyOf("/v1/payments/obj_0"), dropsTheMark}, status: 201, final: true, made: 1, requests: 2},
 		"ProxyPageFirst":   {faults: []fault{says(200, `<html>`), says(200, `<html`, html...)}, status: 201, final: true, made: 1, requests: 3},
 		"ProxyPageCut":     {faults: []fault{cutPage}, status: 201, final: true, made: 1, requests: 2},
 		"InFlight":         {faults: []fault{doesAndSays(409, problem(409, "idempotency-key-in-flight")), says(409, problem(409, "idempotency-key-in-flight"))}, status: 201, final: true, made: 1, requests: 3},

@@ -123,6 +123,22 @@ func cutInBody(_ *http.Request, execute func() *http.Response) (*http.Response, 
 	return res, nil
 }
 
+// cutInBodyOf loses the answer after its Location.
+func cutInBodyOf(location string) fault {
+	return func(q *http.Request, execute func() *http.Response) (*http.Response, error) {
+		res, err := cutInBody(q, execute)
+		res.Header.Set("Location", location)
+		return res, err
+	}
+}
+
+// dropsTheMark is a gateway that lets pass only the headers that it knows.
+func dropsTheMark(_ *http.Request, execute func() *http.Response) (*http.Response, error) {
+	res := execute()
+	res.Header.Del("Idempotent-Replayed")
+	return res, nil
+}
+
 // cutPage is the page of a proxy, of which the end is lost.
 func cutPage(*http.Request, func() *http.Response) (*http.Response, error) {
 	res := answer(200, "", "Content-Type", "text/html; charset=utf-8")

@@ -158,6 +158,7 @@ func TestRun(t *testing.T) {
 		t.Parallel()
 		for name, e := range map[string]func(string) string{
 			"STRIPESIM_LATENCY":        env("STRIPESIM_LATENCY", "soon"),
+			"STRIPESIM_TLS":            env("STRIPESIM_TLS", "perhaps"),
 			"STRIPESIM_SEED":           env("STRIPESIM_SEED", "random"),
 			"STRIPESIM_WEBHOOK_SECRET": env("STRIPESIM_WEBHOOK_URL", "http://127.0.0.1:1/"),
 		} {

@@ -6,7 +6,7 @@ import test from "node:test";
 import { Client, Draft, type IntentRecord, type IntentRequest, type Journal, JournalFailedError, NotSentError, openLocalStorage, OtherServerError } from "../src/index.js";
 import { keyFor } from "../src/journal.js";
 import {
-  answer, cutAfter, cutBefore, cutInBody, cutPage, doesAndSays, folder, journalIn, newClient, payment, problem, says, Server, type Fault,
+  answer, cutAfter, cutBefore, cutInBody, cutInBodyOf, cutPage, doesAndSays, dropsTheMark, folder, journalIn, newClient, payment, problem, says, Server, type Fault,
 } from "./server.js";
 
 const html = { "Content-Type": "text/html" };
@@ -32,6 +32,9 @@ const cases: { [name: string]: Case } = {
   Unavailable: { faults: [says(503, problem(503, "unavailable"), { "Retry-After": "0" }), says(503, problem(503, "unavailable"))], status: 201, final: true, made: 1, requests: 3 },
   InternalAfter: { faults: [doesAndSays(500, problem(500, "internal"))], status: 201, final: true, made: 1, requests: 2 },
   ProxyPages: { faults: [doesAndSays(502, `<html>`), says(200, `<html>`), says(404, `<html>`), says(401, `{}`)], status: 201, final: true, made: 1, requests: 5 },
+  Maintenance: { faults: [says(200, `{"message":"maintenance"}`), says(201, `{"id":"req_1","message":"maintenance"}`)], status: 201, final: true, made: 1, requests: 3 },
+  AbsoluteLocation: { faults: [says(202, paying("obj_0", "processing"), { Location: "https://gateway/v1/payments/obj_0" }), doesAndSays(202, paying("obj_0", "processing"), { Location: "/v1/payments/obj_0" })], status: 201, final: true, made: 1, requests: 3 },
+  MarkDropped: { faults: [cutInBodyOf("/v1/payments/obj_0"), dropsTheMark], status: 201, final: true, made: 1, requests: 2 },
   ProxyPageFirst: { faults: [says(200, `<html>`), says(200, `<html`, html)], status: 201, final: true, made: 1, requests: 3 },
   ProxyPageCut: { faults: [cutPage], status: 201, final: true, made: 1, requests: 2 },
   InFlight: { faults: [doesAndSays(409, problem(409, "idempotency-key-in-flight")), says(409, problem(409, "idempotency-key-in-flight"))], status: 201, final: true, made: 1, requests: 3 },
@@ -48,7 +51,7 @@ const cases: { [name: string]: Case } = {
   Mismatch: { faults: [says(422, problem(422, "idempotency-key-mismatch"))], error: "MismatchError", requests: 1 },
   Expired: { faults: [says(410, `{"status":410,"code":"idempotency-key-expired","resource":{"id":"pay_1","href":"/v1/payments/pay_1"}}`)], error: "ExpiredError", requests: 1 },
   Redirect: { faults: [says(307, `{}`, { Location: "http://elsewhere.example/" })], error: "UnknownError", requests: 1 },
-  OtherOrder: { faults: [says(201, `{"id":"obj_0","order_id":"ord_9","payment_method":"pm_card_visa"}`)], error: "BrokenPromiseError", requests: 1 },
+  OtherOrder: { faults: [says(201, `{"id":"obj_0","object":"payment","order_id":"ord_9","payment_method":"pm_card_visa"}`)], error: "BrokenPromiseError", requests: 1 },
   OtherID: { faults: [says(202, paying("pay_1", "processing"))], error: "BrokenPromiseError", made: 1, requests: 2 },
   OtherLocation: { faults: [says(202, paying("pay_1", "processing"), { Location: "/1" }), says(202, paying("pay_1", "processing"), { Location: "/2" })], error: "BrokenPromiseError", requests: 2 },
   DoneTwice: { faults: [cutInBody, says(201, paying("obj_0", "succeeded"))], error: "BrokenPromiseError", made: 1, requests: 2 },

@@ -66,7 +66,7 @@ test("PayonceClasses", () => {
 test("PayonceBelievesOnlyPayonce", () => {
   for (let status = 200; status < 600; status++) {
     const want = status >= 300 && status < 400 ? "unclear" : "retry";
-    for (const body of ["", "<html>", "[]", '"x"', "null", ...(status < 400 ? [] : ["{}"])]) {
+    for (const body of ["", "<html>", "[]", '"x"', "null", "{}", `{"message":"maintenance"}`, `{"id":"req_1"}`]) {
       assert.equal(Payonce.classify(response(status, body)), want, `${status} ${body}`);
     }
   }
@@ -86,6 +86,7 @@ test("StripeClasses", () => {
   const replayed = { "Idempotent-Replayed": "true" };
   const yes = { "Stripe-Should-Retry": "true" }, no = { "Stripe-Should-Retry": "false" };
   const table: [number, string, HeadersInit, Class][] = [
+    [200, `{"message":"maintenance"}`, {}, "retry"],
     [200, `{"object":"payment_intent","status":"succeeded"}`, {}, "final"],
     [200, `{"object":"payment_intent","status":"requires_action"}`, replayed, "final"],
     [200, `{"object":`, {}, "retry"],
@@ -167,7 +168,7 @@ test("StripeRepeatsAnError", async (t) => {
 
 // Where replays are not marked, a repeated success is not taken for a second execution; another id is.
 test("DraftDoesNotMarkReplays", async (t) => {
-  const s = new Server(cutInBody, says(201, `{"id":"1"}`));
+  const s = new Server(cutInBody, says(201, `{"id":"1","object":"payment"}`));
   const c = newClient(s, { journal: await journalIn(t), profile: { ...Draft, quoted: true } });
   assert.ok((await c.do(payment(0))).ok);
   assert.match(s.last!.headers.get("Idempotency-Key")!, /^"pk1-[0-9a-v]{32}"$/);

@@ -39,7 +39,7 @@ async function shop(t: TestContext): Promise<{ base: string; requests: IncomingM
     requests.push(req);
     req.resume().on("end", () => {
       res.writeHead(201, { "Content-Type": "application/json" });
-      res.end(`{"id":"pay_1","status":"succeeded","order_id":"ord_17","payment_method":"pm_card_visa"}`);
+      res.end(`{"id":"pay_1","object":"payment","status":"succeeded","order_id":"ord_17","payment_method":"pm_card_visa"}`);
     });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));

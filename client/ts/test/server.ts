@@ -54,7 +54,7 @@ export class Server {
         : answer(422, problem(422, "idempotency-key-mismatch"));
     }
     this.done.set(body, (this.done.get(body) ?? 0) + 1);
-    const text = JSON.stringify({ ...JSON.parse(body), id: `obj_${this.stored.size}` });
+    const text = JSON.stringify({ ...JSON.parse(body), id: `obj_${this.stored.size}`, object: "payment" });
     this.stored.set(key, { body, text });
     return answer(201, text);
   }
@@ -103,6 +103,22 @@ export const cutAfter: Fault = (_, execute) => {
 export const cutInBody: Fault = (_, execute) => {
   const { status, headers } = execute();
   return new Response(cutBody('{"id'), { status, headers });
+};
+
+/** Loses the response after its Location. */
+export function cutInBodyOf(location: string): Fault {
+  return (_, execute) => {
+    const { status, headers } = execute();
+    headers.set("Location", location);
+    return new Response(cutBody('{"id'), { status, headers });
+  };
+}
+
+/** A gateway that lets pass only the headers that it knows. */
+export const dropsTheMark: Fault = (_, execute) => {
+  const response = execute();
+  response.headers.delete("Idempotent-Replayed");
+  return response;
 };
 
 /** The page of a proxy that is cut off. */
