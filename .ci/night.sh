@@ -219,7 +219,8 @@ step_cluster() {
 # Ten minutes of clients that are killed, with their journals cut, and the charges of each of their orders.
 step_client_chaos() {
   need_postgres
-  CLIENT_CHAOS=${DURATION:-10m} go_test -C proof -count=1 -v -timeout=60m ./client
+  need_node
+  CLIENT_CHAOS=${DURATION:-10m} go_test -C proof -count=1 -v -timeout=60m ./client/...
 }
 
 # Two cells behind HAProxy: each is killed in turn, ten times in all, and the other's latency does not change.

@@ -460,8 +460,8 @@ func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Class) str
 	if r.Seen.Done && !success && whole && v == ClassFinal {
 		return fmt.Sprintf("an earlier response said that it was done, and this one is %d", res.Status)
 	}
-	// A page of a proxy has not been near the server.
-	if !success || v == ClassRetry && (whole || strings.HasPrefix(res.Header.Get("Content-Type"), "text/")) {
+	// What a proxy says by itself has not been near the server.
+	if !success || v == ClassRetry && (whole || !ours(res.Header)) {
 		return ""
 	}
 	unmarked := c.profile.MarksReplays && r.Seen.Done && res.Header.Get("Idempotent-Replayed") != "true"
@@ -498,6 +498,11 @@ func (c *Client) compare(ctx context.Context, r *Record, a attempt, v Class) str
 		_ = c.note(ctx, *r) // If it is lost, later responses are compared with less.
 	}
 	return ""
+}
+
+// ours reports whether the headers of a response whose body is lost are the API's: they name an object, or the request.
+func ours(h http.Header) bool {
+	return h.Get("Location") != "" || strings.HasPrefix(h.Get("Request-Id"), "req_")
 }
 
 // sameObject reports whether two responses name the same object, by its id or its Location. A gateway may have dropped the

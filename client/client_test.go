@@ -42,6 +42,7 @@ func TestDo(t *testing.T) {
 		"ProxyPages":       {faults: []fault{doesAndSays(502, `<html>`), says(200, `<html>`), says(404, `<html>`), says(401, `{}`)}, status: 201, final: true, made: 1, requests: 5},
 		"Maintenance":      {faults: []fault{says(200, `{"message":"maintenance"}`), says(201, `{"id":"req_1","message":"maintenance"}`)}, status: 201, final: true, made: 1, requests: 3},
 		"AbsoluteLocation": {faults: []fault{says(202, paying("obj_0", "processing"), "Location", "https://gateway/v1/payments/obj_0"), doesAndSays(202, paying("obj_0", "processing"), "Location", "/v1/payments/obj_0")}, status: 201, final: true, made: 1, requests: 3},
+		"MaintenanceCut":   {faults: []fault{cutMaintenance, says(402, problem(402, "payment-declined"))}, status: 402, final: true, requests: 2},
 		"MarkDropped":      {faults: []fault{cutInBodyOf("/v1/payments/obj_0"), dropsTheMark}, status: 201, final: true, made: 1, requests: 2},
 		"ProxyPageFirst":   {faults: []fault{says(200, `<html>`), says(200, `<html`, html...)}, status: 201, final: true, made: 1, requests: 3},
 		"ProxyPageCut":     {faults: []fault{cutPage}, status: 201, final: true, made: 1, requests: 2},
@@ -65,7 +66,7 @@ func TestDo(t *testing.T) {
 		"DoneThenPending":  {faults: []fault{cutInBody, says(202, paying("obj_0", "processing"))}, err: new(BrokenPromiseError), made: 1, requests: 2},
 		"DoneThenDeclined": {faults: []fault{cutInBody, says(402, problem(402, "payment-declined"))}, err: new(BrokenPromiseError), made: 1, requests: 2},
 		"DoneThenNoKey":    {faults: []fault{cutInBody, says(401, problem(401, "unauthenticated"))}, err: new(UnknownError), made: 1, requests: 2},
-		"LongBody":         {faults: []fault{says(201, strings.Repeat(" ", bodyMax+1))}, err: new(BrokenPromiseError), made: 1, requests: 2}, // it was a 201, and the next one is no replay
+		"LongBody":         {faults: []fault{says(201, strings.Repeat(" ", bodyMax+1), "Request-Id", "req_1")}, err: new(BrokenPromiseError), made: 1, requests: 2}, // it was a 201, and the next one is no replay
 		"NotFound":         {faults: []fault{says(404, problem(404, "not-found"))}, err: new(RefusedError), requests: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

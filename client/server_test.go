@@ -62,9 +62,7 @@ func (s *server) execute(q *http.Request, body string) *http.Response {
 		if before.body != body {
 			return answer(422, problem(422, "idempotency-key-mismatch"))
 		}
-		res := answer(before.answer.StatusCode, before.bytes)
-		res.Header.Set("Idempotent-Replayed", "true")
-		return res
+		return answer(before.answer.StatusCode, before.bytes, "Idempotent-Replayed", "true", "Request-Id", "req_2")
 	}
 	s.done[body]++
 	var sent map[string]any
@@ -73,7 +71,7 @@ func (s *server) execute(q *http.Request, body string) *http.Response {
 	sent["object"] = "payment"
 	text, _ := json.Marshal(sent)
 	s.stored[key] = stored{body, answer(201, ""), string(text)}
-	return answer(201, string(text))
+	return answer(201, string(text), "Request-Id", "req_1")
 }
 
 func answer(status int, body string, headers ...string) *http.Response {
@@ -143,6 +141,13 @@ func dropsTheMark(_ *http.Request, execute func() *http.Response) (*http.Respons
 func cutPage(*http.Request, func() *http.Response) (*http.Response, error) {
 	res := answer(200, "", "Content-Type", "text/html; charset=utf-8")
 	res.Body = io.NopCloser(io.MultiReader(bytes.NewBufferString(`<html`), failing{}))
+	return res, nil
+}
+
+// cutMaintenance is what a gateway says by itself, and of which the end is lost.
+func cutMaintenance(*http.Request, func() *http.Response) (*http.Response, error) {
+	res := answer(201, "", "Content-Type", "application/json")
+	res.Body = io.NopCloser(io.MultiReader(bytes.NewBufferString(`{"message`), failing{}))
 	return res, nil
 }
 

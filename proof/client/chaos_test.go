@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/client"
+	"example.com/payonce/proof/internal/gateway"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/port"
@@ -95,8 +97,8 @@ func TestKilledClients(t *testing.T) {
 		}
 	}
 	paid := c.paid(shops)
-	t.Logf("seed %d: %d orders, %d paid and %d charges; %d clients killed, %d journals cut, %d API processes killed, %d connections cut, faults at Stripe: %v",
-		c.seed, orders, paid, charges, kills, cuts, c.apiKills, c.connectionCuts.Load(), c.faults)
+	t.Logf("seed %d: %d orders, %d paid and %d charges; %d clients killed, %d journals cut, %d API processes killed, %d connections cut, faults at Stripe: %v, at the gateway: %v",
+		c.seed, orders, paid, charges, kills, cuts, c.apiKills, c.connectionCuts.Load(), c.faults, c.mistreated)
 	require.Equal(t, paid, charges)
 	require.Greater(t, orders, 50, "too little happened")
 	require.Greater(t, kills, 10, "too little was killed")
@@ -104,6 +106,7 @@ func TestKilledClients(t *testing.T) {
 	require.Positive(t, c.apiKills)
 	require.Positive(t, c.connectionCuts.Load())
 	require.Len(t, c.faults, 3, "Stripe did not have every fault")
+	require.Len(t, c.mistreated, 4, "the gateway did not do everything")
 }
 
 // TestLostJournal shows what the journal is for: without it the same shop places orders twice, and TestKilledClients would
@@ -133,6 +136,8 @@ type chaos struct {
 	apis           []*world.Process
 	addresses      []string
 	links          []*tcplink.Link
+	gateway        *gateway.Gateway // before the second process
+	mistreated     map[string]int   // by the gateway
 	apiKills       int
 	connectionCuts atomic.Int64
 	faults         map[string]int // that Stripe had, by kind
@@ -140,6 +145,11 @@ type chaos struct {
 
 func newChaos(t *testing.T) *chaos {
 	seed := uint64(time.Now().UnixNano())
+	if set := os.Getenv("CLIENT_CHAOS_SEED"); set != "" {
+		var err error
+		seed, err = strconv.ParseUint(set, 10, 64)
+		require.NoError(t, err)
+	}
 	c := &chaos{t: t, w: world.New(t), seed: seed, rand: rand.New(rand.NewPCG(seed, 0)), shops: filepath.Join(t.TempDir(), "shop")}
 	out, err := exec.Command("go", "build", "-o", c.shops, "./shop").CombinedOutput()
 	require.NoError(t, err, string(out))
@@ -150,7 +160,10 @@ func newChaos(t *testing.T) *chaos {
 	}
 	for i := range c.addresses {
 		c.apis = append(c.apis, c.w.Process(world.ShortTimes("HTTP_ADDR="+c.addresses[i])...))
-		c.links = append(c.links, tcplink.New(t, c.addresses[i]))
+	}
+	c.gateway = gateway.New(t, c.addresses[1], seed)
+	for _, upstream := range []string{c.addresses[0], c.gateway.Addr} {
+		c.links = append(c.links, tcplink.New(t, upstream))
 	}
 	return c
 }
@@ -176,6 +189,7 @@ func (c *chaos) mend() {
 	for _, l := range c.links {
 		l.Set(nil, nil)
 	}
+	c.mistreated = c.gateway.Behave()
 	c.faults = c.w.Sim.FaultsFired()
 	c.w.Sim.ClearFaults()
 }

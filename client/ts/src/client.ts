@@ -345,9 +345,8 @@ export class Client {
     if (r.seen.done && !success && whole && v === "final") {
       return `an earlier response said that it was done, and this one is ${response.status}`;
     }
-    // A page of a proxy has not been near the server.
-    const page = response.headers.get("Content-Type")?.startsWith("text/");
-    if (!success || v === "retry" && (whole || page)) return "";
+    // What a proxy says by itself has not been near the server.
+    if (!success || v === "retry" && (whole || !ours(response.headers))) return "";
     const unmarked = this.#profile.marksReplays === true && Boolean(r.seen.done) && !a.marked;
     if (unmarked && !whole) return ""; // A gateway may have dropped the mark, and what else would tell is lost.
     const location = response.headers.get("Location") ?? "";
@@ -398,6 +397,11 @@ export class Client {
 
 /** How far this machine's clock may be set back without making the age of an intent unknown, in milliseconds. */
 const clockMayStep = 30 * 60 * 1000;
+
+/** Whether the headers of a response whose body is lost are the API's: they name an object, or the request. */
+function ours(headers: Headers): boolean {
+  return Boolean(headers.get("Location")) || Boolean(headers.get("Request-Id")?.startsWith("req_"));
+}
 
 /**
  * Whether two responses name the same object, by its id or its Location. A gateway may have dropped the mark of a replay,

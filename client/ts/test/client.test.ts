@@ -6,7 +6,7 @@ import test from "node:test";
 import { Client, Draft, type IntentRecord, type IntentRequest, type Journal, JournalFailedError, NotSentError, openLocalStorage, OtherServerError } from "../src/index.js";
 import { keyFor } from "../src/journal.js";
 import {
-  answer, cutAfter, cutBefore, cutInBody, cutInBodyOf, cutPage, doesAndSays, dropsTheMark, folder, journalIn, newClient, payment, problem, says, Server, type Fault,
+  answer, cutAfter, cutBefore, cutInBody, cutInBodyOf, cutMaintenance, cutPage, doesAndSays, dropsTheMark, folder, journalIn, newClient, payment, problem, says, Server, type Fault,
 } from "./server.js";
 
 const html = { "Content-Type": "text/html" };
@@ -34,6 +34,7 @@ const cases: { [name: string]: Case } = {
   ProxyPages: { faults: [doesAndSays(502, `<html>`), says(200, `<html>`), says(404, `<html>`), says(401, `{}`)], status: 201, final: true, made: 1, requests: 5 },
   Maintenance: { faults: [says(200, `{"message":"maintenance"}`), says(201, `{"id":"req_1","message":"maintenance"}`)], status: 201, final: true, made: 1, requests: 3 },
   AbsoluteLocation: { faults: [says(202, paying("obj_0", "processing"), { Location: "https://gateway/v1/payments/obj_0" }), doesAndSays(202, paying("obj_0", "processing"), { Location: "/v1/payments/obj_0" })], status: 201, final: true, made: 1, requests: 3 },
+  MaintenanceCut: { faults: [cutMaintenance, says(402, problem(402, "payment-declined"))], status: 402, final: true, requests: 2 },
   MarkDropped: { faults: [cutInBodyOf("/v1/payments/obj_0"), dropsTheMark], status: 201, final: true, made: 1, requests: 2 },
   ProxyPageFirst: { faults: [says(200, `<html>`), says(200, `<html`, html)], status: 201, final: true, made: 1, requests: 3 },
   ProxyPageCut: { faults: [cutPage], status: 201, final: true, made: 1, requests: 2 },
@@ -58,7 +59,7 @@ const cases: { [name: string]: Case } = {
   DoneThenPending: { faults: [cutInBody, says(202, paying("obj_0", "processing"))], error: "BrokenPromiseError", made: 1, requests: 2 },
   DoneThenDeclined: { faults: [cutInBody, says(402, problem(402, "payment-declined"))], error: "BrokenPromiseError", made: 1, requests: 2 },
   DoneThenNoKey: { faults: [cutInBody, says(401, problem(401, "unauthenticated"))], error: "UnknownError", made: 1, requests: 2 },
-  LongBody: { faults: [says(201, " ".repeat((8 << 20) + 1))], error: "BrokenPromiseError", made: 1, requests: 2 }, // it was a 201, and the next one is no replay
+  LongBody: { faults: [says(201, " ".repeat((8 << 20) + 1), { "Request-Id": "req_1" })], error: "BrokenPromiseError", made: 1, requests: 2 }, // it was a 201, and the next one is no replay
   NotFound: { faults: [says(404, problem(404, "not-found"))], error: "RefusedError", requests: 1 },
 };
 
@@ -353,6 +354,26 @@ test("KeyLifetime", async (t) => {
     return true;
   });
   assert.equal(s.requests, requests);
+});
+
+// A clock that was ahead when the intent began says nothing of its age; one that was set back a little does.
+test("KeyLifetimeOfAClockThatWasAhead", async (t) => {
+  const now = Date.now();
+  for (const [ahead, sent] of [[48 * 3600_000, 0], [60_000, 1], [-3600_000, 1], [-24 * 3600_000, 0]] as const) {
+    const s = new Server(cutBefore, says(401, problem(401, "unauthenticated")));
+    const journal = await journalIn(t);
+    t.mock.timers.enable({ apis: ["Date"], now: now + ahead });
+    try {
+      await assert.rejects(newClient(s, { journal, profile: Draft }).do(payment(0)), { name: "UnknownError" });
+    } finally {
+      t.mock.timers.reset();
+    }
+    const before = s.requests;
+    const again = newClient(s, { journal, profile: Draft }).do(payment(0));
+    if (sent === 0) await assert.rejects(again, (error: Error) => (error.cause as Error).name === "KeyTooOldError");
+    else assert.ok((await again).ok);
+    assert.equal(s.requests, before + sent, `${ahead} ms ahead`);
+  }
 });
 
 // A journal that fails before a request is sent: no request. One that fails afterwards loses nothing but comfort.

@@ -50,13 +50,13 @@ export class Server {
     const before = this.stored.get(key);
     if (before !== undefined) {
       return before.body === body
-        ? answer(201, before.text, { "Idempotent-Replayed": "true" })
+        ? answer(201, before.text, { "Idempotent-Replayed": "true", "Request-Id": "req_2" })
         : answer(422, problem(422, "idempotency-key-mismatch"));
     }
     this.done.set(body, (this.done.get(body) ?? 0) + 1);
     const text = JSON.stringify({ ...JSON.parse(body), id: `obj_${this.stored.size}`, object: "payment" });
     this.stored.set(key, { body, text });
-    return answer(201, text);
+    return answer(201, text, { "Request-Id": "req_1" });
   }
 
   /** Fails unless the server has done each of n payments once. */
@@ -120,6 +120,9 @@ export const dropsTheMark: Fault = (_, execute) => {
   response.headers.delete("Idempotent-Replayed");
   return response;
 };
+
+/** What a gateway says by itself, and of which the end is lost. */
+export const cutMaintenance: Fault = () => new Response(cutBody(`{"message`), { status: 201, headers: { "Content-Type": "application/json" } });
 
 /** The page of a proxy that is cut off. */
 export const cutPage: Fault = () => new Response(cutBody("<html"), { status: 200, headers: { "Content-Type": "text/html" } });

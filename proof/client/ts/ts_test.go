@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/proof/internal/gateway"
 	"example.com/payonce/proof/internal/tsclient"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/port"
@@ -33,6 +34,7 @@ func TestKilledNode(t *testing.T) {
 	at, err := port.Loopback(t.Context())
 	require.NoError(t, err)
 	address := at.String()
+	before := gateway.New(t, address, uint64(time.Now().UnixNano()))
 	api := w.Process(world.ShortTimes("HTTP_ADDR=" + address)...)
 	for kind, probability := range map[string]float64{stripesim.Drop: 0.05, stripesim.EffectError: 0.03, stripesim.Delay: 0.2} {
 		w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: kind, Times: -1, Probability: probability, Seed: 18, Delay: 200 * time.Millisecond})
@@ -44,7 +46,7 @@ func TestKilledNode(t *testing.T) {
 	run := func(news int, life time.Duration) (killed bool) {
 		ctx, kill := context.WithTimeout(t.Context(), life)
 		defer kill()
-		node := exec.CommandContext(ctx, "node", "shop.mjs", modules, journal, "http://"+address, fmt.Sprint(orders)) // which kills with SIGKILL
+		node := exec.CommandContext(ctx, "node", "shop.mjs", modules, journal, "http://"+before.Addr, fmt.Sprint(orders)) // which kills with SIGKILL
 		node.Env = append(node.Environ(), "API_KEY="+w.Tenant.APIKey)
 		var stderr bytes.Buffer
 		node.Stderr = &stderr
@@ -99,5 +101,8 @@ func TestKilledNode(t *testing.T) {
 	require.Equal(t, orders, charges)
 	require.Equal(t, orders, w.Count(`SELECT count(*) FROM orders`), "orders were placed twice")
 	require.GreaterOrEqual(t, kills, 3, "too little was killed")
-	t.Logf("%d orders, %d charges, %d processes killed, faults at Stripe: %v", orders, charges, kills, w.Sim.FaultsFired())
+	mistreated := before.Behave()
+	require.Len(t, mistreated, 4, "the gateway did not do everything")
+	t.Logf("%d orders, %d charges, %d processes killed, faults at Stripe: %v, at the gateway: %v", orders, charges, kills,
+		w.Sim.FaultsFired(), mistreated)
 }
