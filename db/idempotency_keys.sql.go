@@ -228,7 +228,7 @@ WITH asked AS MATERIALIZED (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key
         LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, k.operation, k.fingerprint, k.resource_id, k.lease_token,
+SELECT asked.ordinal::integer AS ordinal, k.created_at, k.operation, k.fingerprint, k.resource_id, k.lease_token,
     (k.finished_at IS NOT NULL)::boolean AS finished,
     (k.answer_dropped_at IS NOT NULL)::boolean AS answer_dropped,
     (CASE WHEN k.finished_at IS NULL AND k.leased_until > clock_timestamp()
@@ -247,6 +247,7 @@ type KeyLookupParams struct {
 
 type KeyLookupRow struct {
 	Ordinal       int32
+	CreatedAt     time.Time
 	Operation     string
 	Fingerprint   []byte
 	ResourceID    string
@@ -283,6 +284,7 @@ func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) ([]KeyLook
 		var i KeyLookupRow
 		if err := rows.Scan(
 			&i.Ordinal,
+			&i.CreatedAt,
 			&i.Operation,
 			&i.Fingerprint,
 			&i.ResourceID,
@@ -313,7 +315,7 @@ WITH asked AS MATERIALIZED (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key
         LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, k.tenant_id, k.key, k.operation, k.request, k.request_id, k.resource_id,
+SELECT asked.ordinal::integer AS ordinal, k.tenant_id, k.key, k.created_at, k.operation, k.request, k.request_id, k.resource_id,
     k.recovery_point, k.claim_token, k.lease_token, k.attempts,
     k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body
 FROM asked
@@ -329,6 +331,7 @@ type KeyReadRow struct {
 	Ordinal       int32
 	TenantID      string
 	Key           string
+	CreatedAt     time.Time
 	Operation     string
 	Request       []byte
 	RequestID     string
@@ -359,6 +362,7 @@ func (q *Queries) KeyRead(ctx context.Context, arg KeyReadParams) ([]KeyReadRow,
 			&i.Ordinal,
 			&i.TenantID,
 			&i.Key,
+			&i.CreatedAt,
 			&i.Operation,
 			&i.Request,
 			&i.RequestID,

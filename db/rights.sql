@@ -69,7 +69,9 @@ BEGIN
             ('operator_sessions_ended', 'INSERT, DELETE'), -- part: operator
             ('tenants',                'INSERT, UPDATE (disabled_at, fingerprint_secret)'), -- which is only encrypted anew
             ('api_keys',               'INSERT, UPDATE'),
-            ('idempotency_keys',       'INSERT, UPDATE, DELETE'), -- a tombstone, by the reaper
+            -- When a key was made is the database's clock's to say: by that time its response and its tombstone are kept. The
+            -- reaper deletes tombstones.
+            ('idempotency_keys',       'INSERT (tenant_id, key, operation, fingerprint, fingerprint_version, resource_id, request, request_id, traceparent, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts), UPDATE (request, traceparent, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, lease_expirations, last_error, parked_at, history, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at), DELETE'),
             -- An event says what it said: only where it is in the queue and in the feed changes.
             ('outbox_events',          'INSERT, UPDATE (position, published_at, parked_at, attempts, next_attempt_at, last_error), DELETE'),
             ('outbox_leases',          'INSERT, UPDATE, DELETE'),

@@ -47,6 +47,13 @@ BEGIN
     RETURN true;
 END $function$;
 
+CREATE FUNCTION answers_are_kept_for()
+ RETURNS interval
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'public', 'pg_temp'
+AS $function$ SELECT answers FROM retention_floor $function$;
+
 CREATE FUNCTION begin_life(life bigint)
  RETURNS void
  LANGUAGE plpgsql
@@ -79,6 +86,16 @@ AS $function$
         WHEN 'cancel_order' THEN '{create_order}'
     END::saga_step[]
 $function$;
+
+CREATE FUNCTION data_key_is_known(stored bytea)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE STRICT
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+BEGIN
+    RETURN sealed_by(stored) = '' OR EXISTS (SELECT FROM data_keys k WHERE k.id = sealed_by(stored));
+END $function$;
 
 CREATE FUNCTION deliveries_of_status(of_tenant text, of_endpoint text, of_status delivery_status, before_id text,
     most integer)
@@ -282,8 +299,8 @@ CREATE FUNCTION key_only_resealed(before record, after record)
  STABLE
 AS $function$
 BEGIN
-    IF before IS NOT DISTINCT FROM after OR NOT only_resealed(before.request, after.request)
-        OR NOT only_resealed(before.answer_body, after.answer_body) THEN
+    IF before IS NOT DISTINCT FROM after OR NOT may_be_resealed(before.request, after.request)
+        OR NOT may_be_resealed(before.answer_body, after.answer_body) THEN
         RETURN false;
     END IF;
     after.request := before.request;
@@ -305,6 +322,18 @@ BEGIN
             USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
     END IF;
     RETURN NEW;
+END $function$;
+
+CREATE FUNCTION may_be_resealed(before bytea, after bytea)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+BEGIN
+    RETURN before IS NOT DISTINCT FROM after OR only_resealed(before, after) AND (
+        coalesce(sealed_by(after) = (SELECT k.id FROM data_keys k ORDER BY k.introduced_at DESC LIMIT 1), false)
+        OR pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = 'data_keys'::regclass), 'MEMBER'));
 END $function$;
 
 CREATE FUNCTION may_hold_money(of_tenant text, of_payment text)
@@ -516,6 +545,13 @@ AS $function$
         OR of_tenant = ANY (string_to_array(current_setting('payonce.tenants', true), ','))
 $function$;
 
+CREATE FUNCTION tombstones_are_kept_for()
+ RETURNS interval
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'public', 'pg_temp'
+AS $function$ SELECT tombstones FROM retention_floor $function$;
+
 CREATE FUNCTION unfinished_of_orders(of_tenant text, of_orders text[])
  RETURNS text[]
  LANGUAGE plpgsql
@@ -596,8 +632,11 @@ CREATE TABLE tenants (
     CONSTRAINT moved_tenant_is_disabled CHECK (moved_to IS NULL OR disabled_at IS NOT NULL),
     CONSTRAINT tenant_has_a_name CHECK (name <> ''::text)
 );
+CREATE TRIGGER fingerprint_secret_has_a_known_key AFTER INSERT ON tenants FOR EACH ROW
+    WHEN (NOT data_key_is_known(new.fingerprint_secret))
+    EXECUTE FUNCTION refuse_unless_owner('the key of DATA_KEY is unknown here: run api migrate with it');
 CREATE TRIGGER fingerprint_secret_is_final AFTER UPDATE OF fingerprint_secret ON tenants FOR EACH ROW
-    WHEN (NOT only_resealed(old.fingerprint_secret, new.fingerprint_secret))
+    WHEN (NOT may_be_resealed(old.fingerprint_secret, new.fingerprint_secret))
     EXECUTE FUNCTION refuse_write('a fingerprint secret never changes: no retry would match its request');
 
 CREATE TABLE api_keys (
@@ -675,9 +714,18 @@ CREATE TRIGGER key_request_is_immutable AFTER UPDATE OF tenant_id, key, operatio
 CREATE TRIGGER lease_token_only_grows AFTER UPDATE OF lease_token, claim_token ON idempotency_keys FOR EACH ROW
     WHEN (new.lease_token < old.lease_token OR new.claim_token <> old.claim_token AND new.lease_token = old.lease_token)
     EXECUTE FUNCTION refuse_write('a lease token only grows, and a new holder needs a new one');
+CREATE TRIGGER request_is_only_resealed AFTER UPDATE OF request ON idempotency_keys FOR EACH ROW
+    WHEN (old.finished_at IS NULL AND NOT may_be_resealed(old.request, new.request))
+    EXECUTE FUNCTION refuse_write('the request of a key never changes; it may only be encrypted anew');
 CREATE TRIGGER unfinished_is_never_deleted AFTER DELETE ON idempotency_keys FOR EACH ROW
     WHEN (old.finished_at IS NULL OR old.answer_dropped_at IS NULL)
     EXECUTE FUNCTION refuse_write('only a tombstone may be deleted');
+CREATE TRIGGER young_answer_is_kept AFTER UPDATE OF answer_dropped_at ON idempotency_keys FOR EACH ROW
+    WHEN (new.answer_dropped_at IS NOT NULL AND old.created_at > (clock_timestamp() - answers_are_kept_for()))
+    EXECUTE FUNCTION refuse_unless_owner('a response is kept for a while (retention_floor)');
+CREATE TRIGGER young_tombstone_is_kept AFTER DELETE ON idempotency_keys FOR EACH ROW
+    WHEN (old.created_at > (clock_timestamp() - tombstones_are_kept_for()))
+    EXECUTE FUNCTION refuse_unless_owner('a tombstone is kept for a while (retention_floor)');
 
 CREATE TABLE outbox_events (
     tenant_id       text        COLLATE "C" NOT NULL,
@@ -1197,6 +1245,12 @@ CREATE TABLE webhook_secrets (
 );
 CREATE UNIQUE INDEX endpoint_has_one_newest_secret ON webhook_secrets (tenant_id,
     endpoint_id) WHERE (expires_at IS NULL);
+CREATE TRIGGER webhook_secret_has_a_known_key AFTER INSERT ON webhook_secrets FOR EACH ROW
+    WHEN (NOT data_key_is_known(new.secret))
+    EXECUTE FUNCTION refuse_unless_owner('the key of DATA_KEY is unknown here: run api migrate with it');
+CREATE TRIGGER webhook_secret_is_final AFTER UPDATE OF secret ON webhook_secrets FOR EACH ROW
+    WHEN (NOT may_be_resealed(old.secret, new.secret))
+    EXECUTE FUNCTION refuse_write('a webhook secret never changes; the next version is another row');
 
 CREATE TABLE webhook_deliveries (
     tenant_id       text            COLLATE "C" NOT NULL,
@@ -1511,4 +1565,20 @@ CREATE TABLE unaccounted_intents (
     intent_id text        COLLATE "C" NOT NULL,
     found_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT unaccounted_intents_pkey PRIMARY KEY (tenant_id, order_id, intent_id)
+);
+
+CREATE TABLE data_keys (
+    id            bytea       NOT NULL,
+    introduced_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    plain_until   timestamptz NOT NULL,
+    CONSTRAINT data_keys_pkey PRIMARY KEY (id),
+    CONSTRAINT data_key_has_an_id CHECK (octet_length(id) = 4)
+);
+
+CREATE TABLE retention_floor (
+    answers    interval NOT NULL,
+    tombstones interval NOT NULL,
+    only_row   boolean  NOT NULL DEFAULT true,
+    CONSTRAINT retention_floor_pkey PRIMARY KEY (only_row),
+    CONSTRAINT retention_has_one_floor CHECK (only_row)
 );

@@ -11,7 +11,7 @@ import (
 )
 
 const AnswersAfter = `-- name: AnswersAfter :many
-SELECT k.tenant_id, k.key, k.finished_at::timestamptz AS finished_at,
+SELECT k.tenant_id, k.key, k.created_at, k.finished_at::timestamptz AS finished_at,
     CASE WHEN sealed_by(k.request) <> $1::bytea THEN k.request END::bytea AS request,
     CASE WHEN sealed_by(k.answer_body) <> $1::bytea THEN k.answer_body END::bytea AS answer_body
 FROM idempotency_keys k
@@ -34,6 +34,7 @@ type AnswersAfterParams struct {
 type AnswersAfterRow struct {
 	TenantID   string
 	Key        string
+	CreatedAt  time.Time
 	FinishedAt time.Time
 	Request    []byte
 	AnswerBody []byte
@@ -61,6 +62,7 @@ func (q *Queries) AnswersAfter(ctx context.Context, arg AnswersAfterParams) ([]A
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.Key,
+			&i.CreatedAt,
 			&i.FinishedAt,
 			&i.Request,
 			&i.AnswerBody,
@@ -73,6 +75,68 @@ func (q *Queries) AnswersAfter(ctx context.Context, arg AnswersAfterParams) ([]A
 		return nil, err
 	}
 	return items, nil
+}
+
+const DataKeyIntroduce = `-- name: DataKeyIntroduce :exec
+
+INSERT INTO data_keys (id, plain_until)
+VALUES ($1, coalesce((SELECT max(k.plain_until) FROM data_keys k),
+    clock_timestamp() + CASE WHEN EXISTS (SELECT FROM tenants) THEN interval '1 day' ELSE interval '0' END))
+ON CONFLICT (id) DO UPDATE SET introduced_at = clock_timestamp()
+`
+
+// The loop that seals values anew: those that are plain, and those that were sealed with another key than the first of
+// DATA_KEY. Each update names the value that was read, so that it changes nothing which another process has changed.
+// Makes a key the newest one, which encrypts anew. Only the owner may. Plain values of the time before are read; the first
+// key also lets pass those of a day, for processes that are still without it, unless the database has no tenants.
+func (q *Queries) DataKeyIntroduce(ctx context.Context, id []byte) error {
+	_, err := q.db.Exec(ctx, DataKeyIntroduce, id)
+	return err
+}
+
+const DataKeys = `-- name: DataKeys :many
+SELECT k.id FROM data_keys k ORDER BY k.introduced_at DESC
+`
+
+// The ids of the keys that the owner has introduced, the newest one first.
+func (q *Queries) DataKeys(ctx context.Context) ([][]byte, error) {
+	rows, err := q.db.Query(ctx, DataKeys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := [][]byte{}
+	for rows.Next() {
+		var id []byte
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const DataKeysRest = `-- name: DataKeysRest :exec
+UPDATE data_keys SET plain_until = 'infinity'
+`
+
+// Records that nothing is encrypted from now on: plain values are read. Only the owner may.
+func (q *Queries) DataKeysRest(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, DataKeysRest)
+	return err
+}
+
+const DataKeysResume = `-- name: DataKeysResume :exec
+UPDATE data_keys SET plain_until = clock_timestamp() + interval '1 day' WHERE plain_until = 'infinity'
+`
+
+// Records that values are encrypted again, after a time in which they were not. Only the owner may.
+func (q *Queries) DataKeysResume(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, DataKeysResume)
+	return err
 }
 
 const EventReseal = `-- name: EventReseal :execrows
@@ -133,6 +197,18 @@ func (q *Queries) KeyReseal(ctx context.Context, arg KeyResealParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
+const PlainIsRead = `-- name: PlainIsRead :one
+SELECT coalesce($1::timestamptz <= (SELECT max(k.plain_until) FROM data_keys k), true)::boolean AS is_read
+`
+
+// Whether a request or a response may be plain, by the time at which its key was made.
+func (q *Queries) PlainIsRead(ctx context.Context, createdAt time.Time) (bool, error) {
+	row := q.db.QueryRow(ctx, PlainIsRead, createdAt)
+	var is_read bool
+	err := row.Scan(&is_read)
+	return is_read, err
+}
+
 const RequestReseal = `-- name: RequestReseal :execrows
 UPDATE idempotency_keys SET request = $1
 WHERE tenant_id = $2 AND key = $3 AND finished_at IS NULL AND request = $4
@@ -158,23 +234,37 @@ func (q *Queries) RequestReseal(ctx context.Context, arg RequestResealParams) (i
 	return result.RowsAffected(), nil
 }
 
-const SealedOtherwise = `-- name: SealedOtherwise :many
+const RetentionFloor = `-- name: RetentionFloor :one
+SELECT extract(epoch FROM f.answers)::float8 AS answers_seconds FROM retention_floor f
+`
 
-SELECT s.place::text AS place, s.owner::text AS owner, s.id::text AS id, s.stored
+// For how long a response is kept at least, in seconds.
+func (q *Queries) RetentionFloor(ctx context.Context) (float64, error) {
+	row := q.db.QueryRow(ctx, RetentionFloor)
+	var answers_seconds float64
+	err := row.Scan(&answers_seconds)
+	return answers_seconds, err
+}
+
+const SealedOtherwise = `-- name: SealedOtherwise :many
+SELECT s.place::text AS place, s.owner::text AS owner, s.id::text AS id, s.stored,
+    s.made_sealed::boolean AS made_sealed
 FROM (
-    SELECT 'tenants' COLLATE "C" AS place, t.id AS owner, '' COLLATE "C" AS id, t.fingerprint_secret AS stored
+    SELECT 'tenants' COLLATE "C" AS place, t.id AS owner, '' COLLATE "C" AS id, t.fingerprint_secret AS stored,
+        false AS made_sealed
     FROM tenants t
     WHERE sealed_by(t.fingerprint_secret) <> $1::bytea
     UNION ALL -- part: webhooks
-    SELECT 'webhook_secrets', w.tenant_id, concat_ws(' ', w.endpoint_id, w.version), w.secret -- part: webhooks
+    SELECT 'webhook_secrets', w.tenant_id, concat_ws(' ', w.endpoint_id, w.version), w.secret, false -- part: webhooks
     FROM webhook_secrets w -- part: webhooks
     WHERE sealed_by(w.secret) <> $1::bytea -- part: webhooks
     UNION ALL
-    SELECT 'inbox_events', i.consumer, i.event_id, i.payload
+    SELECT 'inbox_events', i.consumer, i.event_id, i.payload, false
     FROM inbox_events i
     WHERE i.status <> 'done' AND sealed_by(i.payload) <> $1::bytea
     UNION ALL
-    SELECT 'idempotency_keys', k.tenant_id, k.key, k.request
+    SELECT 'idempotency_keys', k.tenant_id, k.key, k.request,
+        k.created_at > coalesce((SELECT max(d.plain_until) FROM data_keys d), 'infinity')
     FROM idempotency_keys k
     WHERE k.finished_at IS NULL AND sealed_by(k.request) <> $1::bytea
 ) s
@@ -191,16 +281,16 @@ type SealedOtherwiseParams struct {
 }
 
 type SealedOtherwiseRow struct {
-	Place  string
-	Owner  string
-	ID     string
-	Stored []byte
+	Place      string
+	Owner      string
+	ID         string
+	Stored     []byte
+	MadeSealed bool
 }
 
-// The loop that seals values anew: those that are plain, and those that were sealed with another key than the first of
-// DATA_KEY. Each update names the value that was read, so that it changes nothing which another process has changed.
 // A page of the values outside of finished keys that are not encrypted with the key: secrets of tenants, events that
 // wait, requests of unfinished keys. They are in the order of their place, their owner and their id, after a place in it.
+// made_sealed: of a request, that it was stored when all were sealed.
 // That no index has this order is intended: small tables are read, and the indexes of what waits.
 func (q *Queries) SealedOtherwise(ctx context.Context, arg SealedOtherwiseParams) ([]SealedOtherwiseRow, error) {
 	rows, err := q.db.Query(ctx, SealedOtherwise,
@@ -222,6 +312,7 @@ func (q *Queries) SealedOtherwise(ctx context.Context, arg SealedOtherwiseParams
 			&i.Owner,
 			&i.ID,
 			&i.Stored,
+			&i.MadeSealed,
 		); err != nil {
 			return nil, err
 		}

@@ -7,12 +7,11 @@ package db
 
 import (
 	"context"
-
 	"time"
 )
 
 const ReservationOverdue = `-- name: ReservationOverdue :one
-SELECT c.tenant_id, c.id, c.idempotency_key, k.request
+SELECT c.tenant_id, c.id, c.idempotency_key, k.request, k.created_at
 FROM reservations r
 JOIN checkouts c ON c.tenant_id = r.tenant_id AND c.id = r.checkout_id
 JOIN idempotency_keys k ON k.tenant_id = c.tenant_id AND k.key = c.idempotency_key
@@ -28,6 +27,7 @@ type ReservationOverdueRow struct {
 	ID             string
 	IdempotencyKey string
 	Request        []byte
+	CreatedAt      time.Time
 }
 
 // Returns a checkout whose reservations expired before its payment, or its capture, began and whose key is not held. It locks the key,
@@ -41,6 +41,7 @@ func (q *Queries) ReservationOverdue(ctx context.Context, skip []string) (Reserv
 		&i.ID,
 		&i.IdempotencyKey,
 		&i.Request,
+		&i.CreatedAt,
 	)
 	return i, err
 }

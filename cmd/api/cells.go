@@ -21,7 +21,9 @@ func migrateAs(ctx context.Context, pool *postgres.Pool, cell string) (applied [
 	if cell != "" && name != "" && name != cell {
 		return nil, &otherCellError{what: "CELL", named: cell, database: name}
 	}
-	applied, err = pool.Migrate(ctx)
+	if applied, err = pool.Migrate(ctx); err == nil {
+		err = introduceKey(ctx, pool)
+	}
 	if err != nil || cell == "" || name == cell {
 		return applied, err
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/sealed"
@@ -23,6 +24,58 @@ func checkDataKey(ctx context.Context, pool *postgres.Pool, log *slog.Logger) er
 	}
 	if why := notSecret(pool.Box()); why != "" {
 		log.Warn("DATA_KEY " + why + "; docs/operations.md, Data key")
+	}
+	return checkKeyIntroduced(ctx, pool, log)
+}
+
+// introduceKey records in the database that the first key of DATA_KEY encrypts from now on. Only the owner of the tables
+// may: a service that finds a current schema has nothing to introduce.
+func introduceKey(ctx context.Context, pool *postgres.Pool) error {
+	owns, err := pool.OwnsTables(ctx)
+	if err != nil || !owns {
+		return err
+	}
+	return pool.IntroduceKey(postgres.ForAllTenants(ctx, "introduction of DATA_KEY"))
+}
+
+// checkKeyIntroduced refuses to encrypt with a key of which the database would accept no secret.
+func checkKeyIntroduced(ctx context.Context, pool *postgres.Pool, log *slog.Logger) error {
+	if !pool.Box().Seals() {
+		return nil
+	}
+	introduced, err := pool.KeyIntroduced(ctx)
+	if err != nil {
+		return err
+	}
+	switch id := pool.Box().KeyIDs()[0]; introduced {
+	case postgres.KeyIsUnknown:
+		owns, err := pool.OwnsTables(ctx) // Its role is bound by nothing.
+		if err == nil && !owns {
+			err = fmt.Errorf("the database does not know the first key of DATA_KEY, %s: run `api migrate` with this DATA_KEY, as "+
+				"the owner of the tables (docs/operations.md, Data key)", id)
+		}
+		return err
+	case postgres.KeyIsOlder:
+		log.Warn("the first key of DATA_KEY is not the one that was introduced last, so this process encrypts nothing anew; "+
+			"run `api migrate` with this DATA_KEY if it is to stay (docs/operations.md, Data key)", "key_id", id)
+	case postgres.KeyIsNewest:
+	}
+	return nil
+}
+
+// checkRetention refuses to drop responses before the database lets them be dropped.
+func checkRetention(ctx context.Context, pool *postgres.Pool, c config) error {
+	owns, err := pool.OwnsTables(ctx)
+	if err != nil || owns || !c.IdempotencyReaper {
+		return err
+	}
+	seconds, err := pool.RetentionFloor(ctx)
+	if err != nil {
+		return fmt.Errorf("read for how long responses are kept at least: %w", err)
+	}
+	if floor := time.Duration(seconds * float64(time.Second)); c.IdempotencyRetention < floor {
+		return fmt.Errorf("IDEMPOTENCY_RETENTION is %s, but the database keeps each response for %s at least (retention_floor, which "+
+			"the owner of the tables may change)", c.IdempotencyRetention, floor)
 	}
 	return nil
 }

@@ -66,6 +66,9 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if err := whenReady(ctx, log, func() error { return checkDataKey(ctx, pool, log) }); err != nil {
 		return err
 	}
+	if err := whenReady(ctx, log, func() error { return checkRetention(ctx, pool, c) }); err != nil {
+		return err
+	}
 	if err := whenReady(ctx, log, func() error { return warnOfOwner(ctx, pool, log) }); err != nil {
 		return err
 	}

@@ -172,6 +172,9 @@ func (s *system) startDatabase(ctx context.Context, named string, out *printer) 
 		s.service = s.dsn
 		_, err = s.pool.Migrate(ctx)
 	}
+	if err == nil {
+		err = s.pool.IntroduceKey(postgres.ForAllTenants(ctx, "introduction of DATA_KEY"))
+	}
 	return err
 }
 

@@ -17,7 +17,7 @@ WITH asked AS MATERIALIZED (
         SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key
         LIMIT cardinality(@keys::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, k.operation, k.fingerprint, k.resource_id, k.lease_token,
+SELECT asked.ordinal::integer AS ordinal, k.created_at, k.operation, k.fingerprint, k.resource_id, k.lease_token,
     (k.finished_at IS NOT NULL)::boolean AS finished,
     (k.answer_dropped_at IS NOT NULL)::boolean AS answer_dropped,
     (CASE WHEN k.finished_at IS NULL AND k.leased_until > clock_timestamp()
@@ -37,7 +37,7 @@ WITH asked AS MATERIALIZED (
         SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key
         LIMIT cardinality(@keys::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, k.tenant_id, k.key, k.operation, k.request, k.request_id, k.resource_id,
+SELECT asked.ordinal::integer AS ordinal, k.tenant_id, k.key, k.created_at, k.operation, k.request, k.request_id, k.resource_id,
     k.recovery_point, k.claim_token, k.lease_token, k.attempts,
     k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body
 FROM asked

@@ -57,7 +57,7 @@ WHERE s.tenant_id = @tenant_id AND s.sku = ended.sku;
 -- Returns a checkout whose reservations expired before its payment, or its capture, began and whose key is not held. It locks the key,
 -- which keeps other processes from taking it over: that fences a writer without a claim. skip: checkouts whose release
 -- has just failed. No row: there is none.
-SELECT c.tenant_id, c.id, c.idempotency_key, k.request
+SELECT c.tenant_id, c.id, c.idempotency_key, k.request, k.created_at
 FROM reservations r
 JOIN checkouts c ON c.tenant_id = r.tenant_id AND c.id = r.checkout_id
 JOIN idempotency_keys k ON k.tenant_id = c.tenant_id AND k.key = c.idempotency_key

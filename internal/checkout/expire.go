@@ -222,7 +222,7 @@ func (f *FailedLately) Recent() []string {
 func (s *Service) expireCheckout(
 	ctx context.Context, q *db.Queries, due db.ReservationOverdueRow,
 ) (expired bool, err error) {
-	request, err := s.keys.OpenRequest(due.TenantID, due.IdempotencyKey, due.Request)
+	request, err := s.keys.OpenRequest(ctx, q, due.TenantID, due.IdempotencyKey, due.CreatedAt, due.Request)
 	if err != nil {
 		return false, err
 	}

@@ -167,7 +167,7 @@ func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, erro
 		return nil, ErrTaken
 	}
 	s.o.Metrics.claimed(n.Request.Operation)
-	c, err := s.claimRead(row, n.Request)
+	c, err := s.claimRead(ctx, row, n.Request)
 	if err != nil {
 		return nil, err
 	}

@@ -164,8 +164,8 @@ func (c *Claim) fenced(err error) error {
 }
 
 // claimOf is a claim that was taken over. With an error it has no request, and can only be given back (unopened).
-func (s *Store) claimOf(row db.KeyTakeOverRow) (*Claim, error) {
-	request, err := s.OpenRequest(row.TenantID, row.Key, row.Request)
+func (s *Store) claimOf(ctx context.Context, row db.KeyTakeOverRow) (*Claim, error) {
+	request, err := s.OpenRequest(ctx, s.pool.Queries, row.TenantID, row.Key, row.CreatedAt, row.Request)
 	c := &Claim{
 		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: request,
 		RequestID: row.RequestID, ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts),
@@ -181,7 +181,7 @@ func (s *Store) claimOf(row db.KeyTakeOverRow) (*Claim, error) {
 }
 
 // claimRead is our own claim, which was read back.
-func (s *Store) claimRead(row db.KeyReadRow, r Request) (c *Claim, err error) {
+func (s *Store) claimRead(ctx context.Context, row db.KeyReadRow, r Request) (c *Claim, err error) {
 	c = &Claim{
 		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: r.Body,
 		RequestID:  row.RequestID,
@@ -189,8 +189,8 @@ func (s *Store) claimRead(row db.KeyReadRow, r Request) (c *Claim, err error) {
 		since: time.Now(),
 	}
 	if row.FinishedAt != nil {
-		c.answer, err = s.openAnswer(
-			row.TenantID, row.Key, *row.AnswerVersion, *row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)
+		c.answer, err = s.openAnswer(ctx, keyOf{row.TenantID, row.Key}, row.CreatedAt,
+			*row.AnswerVersion, *row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)
 	}
 	return c, err
 }

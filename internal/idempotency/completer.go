@@ -57,7 +57,7 @@ func (c *Completer) RunOnce(ctx context.Context) (int, error) {
 	due, err := c.takeOver(ctx)
 	var wait sync.WaitGroup
 	for _, row := range due {
-		claim, unopened := c.store.claimOf(db.KeyTakeOverRow(row))
+		claim, unopened := c.store.claimOf(ctx, db.KeyTakeOverRow(row))
 		wait.Go(func() {
 			defer c.worksFor(row.TenantID, -1)
 			c.complete(ctx, claim, unopened)

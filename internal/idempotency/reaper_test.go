@@ -233,7 +233,8 @@ func TestReaperWithoutItsGuard(t *testing.T) {
 	)
 	for _, c := range []struct{ name, mutant, guard, unguard string }{
 		{"DropsTheRequestOfAnUnfinishedKey", drop, "finished_has_answer_or_tombstone",
-			"ALTER TABLE idempotency_keys DROP CONSTRAINT finished_has_answer_or_tombstone"},
+			"ALTER TABLE idempotency_keys DROP CONSTRAINT finished_has_answer_or_tombstone; " +
+				"DROP TRIGGER request_is_only_resealed ON idempotency_keys"},
 		{"DeletesAnUnfinishedKey", remove, "unfinished_is_never_deleted",
 			"DROP TRIGGER unfinished_is_never_deleted ON idempotency_keys"},
 	} {

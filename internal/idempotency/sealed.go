@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/sealed"
 )
 
@@ -18,9 +19,11 @@ func (s *Store) sealRequest(r Request) []byte {
 	return s.pool.Box().Seal(sealed.Request(r.TenantID, r.Key), r.Body)
 }
 
-// OpenRequest is what is in the stored request of a key, for a query that has read it without claiming the key.
-func (s *Store) OpenRequest(tenantID, key string, stored []byte) ([]byte, error) {
-	return s.pool.Box().Open(sealed.Request(tenantID, key), stored)
+// OpenRequest is what is in the stored request of a key, for a query of q that has read it without claiming the key.
+func (s *Store) OpenRequest(
+	ctx context.Context, q *db.Queries, tenantID, key string, made time.Time, stored []byte,
+) ([]byte, error) {
+	return s.pool.OpenOfKey(ctx, q, sealed.Request(tenantID, key), made, stored)
 }
 
 // sealAnswer is the answer as the row stores it.
@@ -31,9 +34,9 @@ func (s *Store) sealAnswer(tenantID, key string, a Answer) (Encoded, error) {
 }
 
 func (s *Store) openAnswer(
-	tenantID, key string, version, status int16, headers, stored []byte,
+	ctx context.Context, k keyOf, made time.Time, version, status int16, headers, stored []byte,
 ) (Answer, error) {
-	body, err := s.pool.Box().Open(sealed.Answer(tenantID, key), stored)
+	body, err := s.pool.OpenOfKey(ctx, s.pool.Queries, sealed.Answer(k.tenantID, k.key), made, stored)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -41,10 +44,11 @@ func (s *Store) openAnswer(
 }
 
 // unopened gives back a claim that was taken over, and whose request cannot be opened. If a key is missing, another
-// process may have it. If the request was changed, no process can do what was asked, and an operator must look at it.
+// process may have it. If the request was changed, or is another one's, no process can do what was asked, and an operator
+// must look at it.
 func (c *Claim) unopened(ctx context.Context, why error) {
 	reason := fmt.Sprintf("the request cannot be opened: %v", why)
-	if errors.Is(why, sealed.ErrChanged) {
+	if errors.Is(why, sealed.ErrChanged) || errors.Is(why, sealed.ErrPlain) {
 		_ = c.Park(ctx, reason)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -70,7 +71,7 @@ func TestSealed(t *testing.T) {
 	w.claim("plain_request")
 
 	for _, key := range []string{"at_once", "in_phases", "enqueued", "plain_request"} {
-		request, err := w.store.OpenRequest("ten_a", key, w.stored("request", key))
+		request, err := w.store.OpenRequest(ctx, w.pool.Queries, "ten_a", key, time.Now(), w.stored("request", key))
 		require.NoError(t, err)
 		require.Equal(t, requestBody, string(request))
 		require.Equal(t, w.pool.Box().SealedBy(), sealed.KeyID(w.stored("request", key)), key)
@@ -151,11 +152,49 @@ func TestChangedRequestIsParked(t *testing.T) {
 	w := newWithKeys(t)
 	w.claim("one")
 	w.claim("two")
-	w.exec("UPDATE idempotency_keys SET request = (SELECT request FROM idempotency_keys WHERE key = 'one'), " +
+	w.unguarded("UPDATE idempotency_keys SET request = (SELECT request FROM idempotency_keys WHERE key = 'one'), " +
 		"leased_until = '-infinity' WHERE key = 'two'")
 	found, err := w.store.Lookup(t.Context(), request("two"))
 	require.NoError(t, err)
 	_, err = w.store.TakeOver(t.Context(), request("two"), found)
 	require.ErrorIs(t, err, sealed.ErrChanged)
 	require.Equal(t, 1, w.count("key = 'two' AND parked_at IS NOT NULL AND last_error LIKE '%was changed%'"))
+}
+
+// TestPlainIsRefused: where all values are sealed, whoever can write rows cannot pass a plain one off as ours. An answer is
+// not replayed, a request is not worked on, and neither is sealed by the loop that encrypts anew.
+func TestPlainIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWithKeys(t)
+	ctx := t.Context()
+	without := w.with("")
+	for _, key := range []string{"before", "after"} {
+		require.NoError(t, without.claim(key).Finish(ctx, func(*db.Queries) (idempotency.Answer, error) { return sealedAnswer, nil }))
+	}
+	without.claim("begun")
+	w.exec("INSERT INTO data_keys (id, plain_until) VALUES ($1, now() - interval '1 hour')", w.pool.Box().SealedBy())
+	w.unguarded("UPDATE idempotency_keys SET created_at = now() - interval '2 hours' WHERE key = 'before'")
+	w.unguarded("UPDATE idempotency_keys SET finished_at = finished_at - interval '10 minutes' WHERE finished_at IS NOT NULL")
+	w.exec("UPDATE idempotency_keys SET leased_until = '-infinity' WHERE key = 'begun'")
+
+	require.Equal(t, sealedAnswer, w.state("before").Answer)
+	_, err := w.store.Lookup(ctx, request("after"))
+	require.ErrorIs(t, err, sealed.ErrPlain)
+	found, err := w.store.Lookup(ctx, request("begun"))
+	require.NoError(t, err)
+	_, err = w.store.TakeOver(ctx, request("begun"), found)
+	require.ErrorIs(t, err, sealed.ErrPlain)
+	require.Equal(t, 1, w.count("key = 'begun' AND parked_at IS NOT NULL AND last_error LIKE '%is not encrypted%'"))
+
+	resealer := postgres.NewResealer(w.pool, slog.New(slog.DiscardHandler))
+	for n := 1; n > 0; {
+		n, err = resealer.RunOnce(ctx)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 2, resealer.Unreadable())
+	require.NotNil(t, sealed.KeyID(w.stored("answer_body", "before")))
+	require.Nil(t, sealed.KeyID(w.stored("answer_body", "after")))
+	require.Nil(t, sealed.KeyID(w.stored("request", "begun")))
+
+	require.Equal(t, sealedAnswer, w.with("none,"+w.a).state("after").Answer, "with no key to seal with, plain is what is stored")
 }

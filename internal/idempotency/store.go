@@ -160,7 +160,8 @@ func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 			}
 		}
 		f.State = Replay
-		f.Answer, err = s.openAnswer(r.TenantID, r.Key, row.AnswerVersion, row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)
+		f.Answer, err = s.openAnswer(ctx, keyOf{r.TenantID, r.Key}, row.CreatedAt,
+			row.AnswerVersion, row.AnswerStatus, row.AnswerHeaders, row.AnswerBody)
 	}
 	return f, err
 }
@@ -194,7 +195,7 @@ func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error
 	if err != nil {
 		return nil, fmt.Errorf("take over the key: %w", postgres.ClassifyWriteError(err))
 	}
-	c, err := s.claimOf(row)
+	c, err := s.claimOf(ctx, row)
 	if err != nil {
 		c.unopened(ctx, err)
 		return nil, err

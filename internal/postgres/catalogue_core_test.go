@@ -182,11 +182,24 @@ var tenantEntries = []entry{
 				UPDATE tenants SET fingerprint_secret = repeat('s', 32)::bytea WHERE id = 'sealed'`,
 			`INSERT INTO tenants (id, fingerprint_secret) VALUES ('sealed', ` + sealedWith("a", 32) + `);
 				UPDATE tenants SET fingerprint_secret = overlay(fingerprint_secret PLACING '\x99' FROM 40) WHERE id = 'sealed'`,
+			asService + `; UPDATE tenants SET fingerprint_secret = ` + sealedWith("a", 32) + ` WHERE id = 'ten'`,
+			twoDataKeys + asService + `; UPDATE tenants SET fingerprint_secret = ` + sealedWith("a", 32) + ` WHERE id = 'ten'`,
 		},
 		accepted: []string{
 			`UPDATE tenants SET fingerprint_secret = fingerprint_secret WHERE id = 'ten'`,
+			twoDataKeys + asService + `; UPDATE tenants SET fingerprint_secret = ` + sealedWith("b", 32) + ` WHERE id = 'ten'`,
 			`UPDATE tenants SET fingerprint_secret = ` + sealedWith("a", 32) + ` WHERE id = 'ten';
 				UPDATE tenants SET fingerprint_secret = ` + sealedWith("b", 32) + ` WHERE id = 'ten'`,
+		},
+	},
+	{
+		table: "tenants", name: "fingerprint_secret_has_a_known_key",
+		rule:    "a fingerprint secret is plain, or sealed with a key that the owner has introduced",
+		refused: []string{asService + `; SET LOCAL payonce.tenants = '*'; INSERT INTO tenants (id, fingerprint_secret) VALUES ('sealed', ` + sealedWith("a", 32) + `)`},
+		accepted: []string{
+			twoDataKeys + asService + `; SET LOCAL payonce.tenants = '*'; INSERT INTO tenants (id, fingerprint_secret) VALUES ('sealed', ` + sealedWith("a", 32) + `)`,
+			asService + `; SET LOCAL payonce.tenants = '*'; INSERT INTO tenants (id) VALUES ('plain')`,
+			`INSERT INTO tenants (id, fingerprint_secret) VALUES ('sealed', ` + sealedWith("a", 32) + `)`, // by the owner
 		},
 	},
 	{
@@ -235,6 +248,11 @@ const (
 	dropAnswer = `UPDATE idempotency_keys SET answer_dropped_at = now(), answer_version = NULL, answer_status = NULL,
 		answer_headers = NULL, answer_body = NULL`
 	sealAnswer = `UPDATE idempotency_keys SET answer_body = `
+	oldKey     = `SET LOCAL session_replication_role = replica;
+		UPDATE idempotency_keys SET created_at = now() - interval '%s' WHERE key = '%s'; SET LOCAL session_replication_role = DEFAULT; `
+	// The first was introduced before the second.
+	twoDataKeys = `INSERT INTO data_keys (id, introduced_at, plain_until) VALUES ('aaaa', now() - interval '1 hour', now()),
+		('bbbb', now(), now()); `
 )
 
 var keyEntries = []entry{
@@ -364,22 +382,80 @@ var keyEntries = []entry{
 				` + sealAnswer + `'{}' WHERE key = 'finished'`,
 			`UPDATE idempotency_keys SET request = 'made up' WHERE key = 'finished'`,
 			`UPDATE idempotency_keys SET request = ` + sealedWith("a", 9) + ` WHERE key = 'finished'`,
+			// By the service, with a key that the owner has not introduced, and with one that is not the newest.
+			asService + `; ` + sealAnswer + sealedWith("a", 2) + ` WHERE key = 'finished'`,
+			twoDataKeys + asService + `; ` + sealAnswer + sealedWith("a", 2) + ` WHERE key = 'finished'`,
 		},
 		behind: []behind{
 			{"finished_is_a_recovery_point", dropAnswer + `, recovery_point = 'started' WHERE key = 'finished'`},
 		},
 		accepted: []string{
+			twoDataKeys + asService + `; ` + sealAnswer + sealedWith("b", 2) + ` WHERE key = 'finished'`,
 			dropAnswer + ` WHERE key = 'finished'`,
 			`UPDATE idempotency_keys SET attempts = 2 WHERE key = 'unfinished'`,
 			sealAnswer + sealedWith("a", 2) + ` WHERE key = 'finished';
 				` + sealAnswer + sealedWith("b", 2) + ` WHERE key = 'finished';
 				` + dropAnswer + ` WHERE key = 'finished'`,
-			`UPDATE idempotency_keys SET request = 'request' WHERE key = 'unfinished';
+			`INSERT INTO idempotency_keys (key, request) VALUES ('with_request', 'request');
 				UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = now(), answer_version = 1,
-					answer_status = 200, answer_headers = '', answer_body = '{}' WHERE key = 'unfinished';
-				` + sealAnswer + sealedWith("a", 2) + `, request = ` + sealedWith("a", 7) + ` WHERE key = 'unfinished';
-				UPDATE idempotency_keys SET request = ` + sealedWith("b", 7) + ` WHERE key = 'unfinished'`,
+					answer_status = 200, answer_headers = '', answer_body = '{}' WHERE key = 'with_request';
+				` + sealAnswer + sealedWith("a", 2) + `, request = ` + sealedWith("a", 7) + ` WHERE key = 'with_request';
+				UPDATE idempotency_keys SET request = ` + sealedWith("b", 7) + ` WHERE key = 'with_request'`,
 		},
+	},
+	{
+		table: "idempotency_keys", name: "request_is_only_resealed",
+		rule: "the request of an unfinished key is sealed anew, and never changes",
+		refused: setEach("UPDATE idempotency_keys", "key = 'unfinished'", "request = 'made up'",
+			"request = "+sealedWith("a", 9)),
+		accepted: []string{
+			`UPDATE idempotency_keys SET request = request WHERE key = 'unfinished'`,
+			twoDataKeys + `INSERT INTO idempotency_keys (key, request) VALUES ('with_request', 'request'); ` + asService +
+				`; UPDATE idempotency_keys SET request = ` + sealedWith("b", 7) + ` WHERE key = 'with_request'`,
+		},
+	},
+	{
+		table: "idempotency_keys", name: "young_answer_is_kept", rule: "a response is kept for an hour from when its key was made",
+		refused: []string{
+			asService + `; ` + dropAnswer + ` WHERE key = 'finished'`,
+			fmt.Sprintf(oldKey, "59 minutes", "finished") + asService + `; ` + dropAnswer + ` WHERE key = 'finished'`,
+		},
+		accepted: []string{
+			fmt.Sprintf(oldKey, "61 minutes", "finished") + asService + `; ` + dropAnswer + ` WHERE key = 'finished'`,
+			dropAnswer + ` WHERE key = 'finished'`, // by the owner
+		},
+	},
+	{
+		table: "idempotency_keys", name: "young_tombstone_is_kept",
+		rule: "a tombstone is kept for a year from when its key was made",
+		refused: []string{
+			asService + `; DELETE FROM idempotency_keys WHERE key = 'tombstone'`,
+			fmt.Sprintf(oldKey, "364 days", "tombstone") + asService + `; DELETE FROM idempotency_keys WHERE key = 'tombstone'`,
+		},
+		accepted: []string{
+			fmt.Sprintf(oldKey, "367 days", "tombstone") + asService + `; DELETE FROM idempotency_keys WHERE key = 'tombstone'`,
+			`DELETE FROM idempotency_keys WHERE key = 'tombstone'`, // by the owner
+		},
+	},
+	{
+		table: "data_keys", name: "data_keys_pkey", rule: "a data key is introduced once",
+		refused:  []string{twoDataKeys + `INSERT INTO data_keys (id, plain_until) VALUES ('aaaa', now())`},
+		accepted: []string{twoDataKeys + `INSERT INTO data_keys (id, plain_until) VALUES ('cccc', now())`},
+	},
+	{
+		table: "data_keys", name: "data_key_has_an_id", rule: "the id of a data key has four bytes",
+		refused: []string{
+			`INSERT INTO data_keys (id, plain_until) VALUES ('', now())`,
+			`INSERT INTO data_keys (id, plain_until) VALUES ('aaaaa', now())`,
+		},
+	},
+	{
+		table: "retention_floor", name: "retention_floor_pkey", rule: "there is one floor of the retention",
+		refused: []string{`INSERT INTO retention_floor (answers, tombstones) VALUES ('1 hour', '1 year')`},
+	},
+	{
+		table: "retention_floor", name: "retention_has_one_floor", rule: "there is one floor of the retention",
+		refused: []string{`INSERT INTO retention_floor (answers, tombstones, only_row) VALUES ('1 hour', '1 year', false)`},
 	},
 	{
 		table: "idempotency_keys", name: "key_request_is_immutable", rule: "a key serves one request",

@@ -64,6 +64,25 @@ INSERT INTO webhook_deliveries (id, event_id, status, ended_at)
 			},
 		},
 		{
+			table: "webhook_secrets", name: "webhook_secret_is_final", rule: "a webhook secret is sealed anew, and never changes",
+			refused: []string{
+				`UPDATE webhook_secrets SET secret = repeat('t', 24)::bytea WHERE version = 2`,
+				asService + `; UPDATE webhook_secrets SET secret = ` + sealedWith("a", 32) + ` WHERE version = 2`,
+			},
+			accepted: []string{
+				`UPDATE webhook_secrets SET secret = secret`,
+				twoDataKeys + asService + `; UPDATE webhook_secrets SET secret = ` + sealedWith("b", 32) + ` WHERE version = 2`,
+			},
+		},
+		{
+			table: "webhook_secrets", name: "webhook_secret_has_a_known_key",
+			rule: "a webhook secret is plain, or sealed with a key that the owner has introduced",
+			refused: []string{asService + `; INSERT INTO webhook_secrets (version, expires_at, secret) VALUES (3, now(), ` +
+				sealedWith("a", 24) + `)`},
+			accepted: []string{twoDataKeys + asService + `; INSERT INTO webhook_secrets (version, expires_at, secret) VALUES (3, now(), ` +
+				sealedWith("a", 24) + `)`},
+		},
+		{
 			table: "webhook_secrets", name: "endpoint_has_one_newest_secret", rule: "one secret of an endpoint has no end",
 			refused: []string{`INSERT INTO webhook_secrets (version) VALUES (3)`},
 			accepted: []string{

@@ -31,7 +31,10 @@ func TestPoliciesCostNoIndex(t *testing.T) {
 	otherwise := map[string]string{
 		"APIKeyAuthenticate":  "the other table is asked first, by its whole key",
 		"CellSet":             "the owner's",
-		"CheckoutStepAdvance": "a checkout has few steps",   // part: checkouts
+		"CheckoutStepAdvance": "a checkout has few steps", // part: checkouts
+		"DataKeyIntroduce":    "the owner's",
+		"DataKeysRest":        "the owner's",
+		"DataKeysResume":      "the owner's",
 		"DisputeStats":        "a look-up by the whole key", // part: disputes
 		"EventsAfterConsumer": "a look-up by the whole key", // part: consumers
 		"LifeBegin":           "the owner's",

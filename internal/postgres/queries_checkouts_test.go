@@ -421,16 +421,16 @@ func TestQueriesOfOverdueReservations(t *testing.T) {
 	t.Parallel()
 	checkQueries(t, overdueRows, []queryCase{
 		{rule: "FindsTheOneThatExpiredFirst", query: q.ReservationOverdue, with: []string{}, want: `
-			row ID=expired_1 IdempotencyKey=expired_1 Request=r_1
+			row ID=expired_1 IdempotencyKey=expired_1 Request=r_1 CreatedAt=-9h
 			locks idempotency_keys/expired_1`},
 		{rule: "SkipsCheckouts", query: q.ReservationOverdue, with: []string{"expired_1"}, want: `
-			row ID=expired_2 IdempotencyKey=expired_2 Request=r_2
+			row ID=expired_2 IdempotencyKey=expired_2 Request=r_2 CreatedAt=-9h
 			locks idempotency_keys/expired_2`},
 		{rule: "FindsNoOther", query: q.ReservationOverdue, with: []string{"expired_1", "expired_2"}, want: `
 			no row`},
 		{rule: "SkipsAKeyThatIsLocked", query: q.ReservationOverdue, locked: "idempotency_keys/expired_1",
 			with: []string{}, want: `
-			row ID=expired_2 IdempotencyKey=expired_2 Request=r_2
+			row ID=expired_2 IdempotencyKey=expired_2 Request=r_2 CreatedAt=-9h
 			locks idempotency_keys/expired_2`},
 		{rule: "CountsCheckouts", query: q.ReservationsStuck, with: time.Hour, want: `
 			returns 4`},

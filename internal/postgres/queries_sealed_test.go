@@ -106,26 +106,32 @@ func TestQueriesOfTheResealer(t *testing.T) {
 	seal := `UPDATE idempotency_keys SET request = ` + sealedWith("a", 1) + ` WHERE key IN ('begun_2', 'finished');
 		UPDATE inbox_events SET payload = ` + sealedWith("a", 1) + ` WHERE event_id = 'parked';
 		UPDATE tenants SET fingerprint_secret = ` + sealedWith("a", 32) + ` WHERE id = 'acme'`
+	unguarded := "ALTER TABLE idempotency_keys DISABLE TRIGGER USER;" + seal + ";"
 	after := db.AnswersAfterParams{KeyID: by, AfterAt: at("-9h"), Behind: 90 * time.Minute, LimitRows: 9}
 	one := db.KeyResealParams{
 		TenantID: tenant, Key: "finished", WasRequest: []byte("r"), WasAnswer: []byte("{}"),
 		SealedRequest: []byte("s"), SealedAnswer: []byte("[]"),
 	}
-	free := "ALTER TABLE idempotency_keys DISABLE TRIGGER finished_is_final; ALTER TABLE tenants DISABLE TRIGGER USER"
+	free := "ALTER TABLE idempotency_keys DISABLE TRIGGER USER; ALTER TABLE tenants DISABLE TRIGGER USER"
 	checkQueries(t, given, []queryCase{
-		{rule: "FindsWhatIsSealedOtherwise", query: q.SealedOtherwise, first: "ALTER TABLE idempotency_keys DISABLE TRIGGER USER;" + seal,
+		{rule: "FindsWhatIsSealedOtherwise", query: q.SealedOtherwise, first: unguarded,
 			with: db.SealedOtherwiseParams{KeyID: by, LimitRows: 9}, want: `
 			row Place=idempotency_keys Owner=acme ID=dropped Stored=r
 			row Place=idempotency_keys Owner=acme:eu ID=begun Stored=r
 			row Place=inbox_events Owner=another ID=waits Stored=p
 			row Place=inbox_events Owner=stripe ID=waits Stored=p
 			row Place=tenants Owner=acme:eu Stored=32 bytes`},
-		{rule: "ContinuesAfterAValue", query: q.SealedOtherwise, first: "ALTER TABLE idempotency_keys DISABLE TRIGGER USER;" + seal,
+		{rule: "ContinuesAfterAValue", query: q.SealedOtherwise, first: unguarded,
 			with: db.SealedOtherwiseParams{
 				KeyID: by, AfterPlace: "idempotency_keys", AfterOwner: tenant, AfterID: "begun", LimitRows: 2,
 			}, want: `
 			row Place=inbox_events Owner=another ID=waits Stored=p
 			row Place=inbox_events Owner=stripe ID=waits Stored=p`},
+		{rule: "SaysWhatWasMadeSealed", query: q.SealedOtherwise, first: unguarded +
+			"INSERT INTO data_keys (id, plain_until) VALUES ('aaaa', now() - interval '541 minutes' + interval '30 seconds')",
+			with: db.SealedOtherwiseParams{KeyID: by, LimitRows: 2}, want: `
+			row Place=idempotency_keys Owner=acme ID=dropped Stored=r
+			row Place=idempotency_keys Owner=acme:eu ID=begun Stored=r MadeSealed=true`},
 		{rule: "ChangesWhatWasRead", query: q.TenantReseal, first: free, each: "ssssssssssssssssssssssssssssssss other",
 			with: func(was string) any {
 				return db.TenantResealParams{ID: tenant, Was: []byte(was), Sealed: []byte("12345678901234567890123456789012")}
@@ -139,7 +145,7 @@ func TestQueriesOfTheResealer(t *testing.T) {
 			p: returns 1
 			p: changes inbox_events/stripe/waits: payload=s
 			other: returns 0`},
-		{rule: "ChangesWhatWasRead", query: q.RequestReseal, each: "begun dropped finished", with: func(key string) any {
+		{rule: "ChangesWhatWasRead", query: q.RequestReseal, first: free, each: "begun dropped finished", with: func(key string) any {
 			return db.RequestResealParams{TenantID: tenant, Key: key, Was: []byte("r"), Sealed: []byte("s")}
 		}, want: `
 			begun: returns 1
@@ -150,14 +156,14 @@ func TestQueriesOfTheResealer(t *testing.T) {
 			TenantID: tenant, Key: "begun", Was: []byte("other"), Sealed: []byte("s"),
 		}, want: `returns 0`},
 		{rule: "ReadsTheOldestFirst", query: q.AnswersAfter, with: after, want: `
-			row twin Key=later FinishedAt=-3h1m Request=r AnswerBody={}
-			row Key=finished FinishedAt=-3h Request=r AnswerBody={}
-			row twin Key=recent FinishedAt=-2h1m AnswerBody={}
-			row Key=later FinishedAt=-2h AnswerBody={}`},
+			row twin Key=later CreatedAt=-9h1m FinishedAt=-3h1m Request=r AnswerBody={}
+			row Key=finished CreatedAt=-9h FinishedAt=-3h Request=r AnswerBody={}
+			row twin Key=recent CreatedAt=-9h1m FinishedAt=-2h1m AnswerBody={}
+			row Key=later CreatedAt=-9h FinishedAt=-2h AnswerBody={}`},
 		{rule: "ContinuesAfterAKey", query: q.AnswersAfter, with: but(after, func(p *db.AnswersAfterParams) {
 			p.AfterAt, p.AfterTenant, p.AfterKey, p.LimitRows = at("-3h"), tenant, "finished", 1
 		}), want: `
-			row twin Key=recent FinishedAt=-2h1m AnswerBody={}`},
+			row twin Key=recent CreatedAt=-9h1m FinishedAt=-2h1m AnswerBody={}`},
 		{rule: "SealsBoth", query: q.KeyReseal, first: free, with: one, want: `
 			returns 1
 			changes idempotency_keys/finished: answer_body=[] request=s`},
@@ -177,5 +183,38 @@ func TestQueriesOfTheResealer(t *testing.T) {
 		{rule: "NeedsTheRequestThatWasRead", query: q.KeyReseal, first: free, with: but(one, func(p *db.KeyResealParams) {
 			p.WasRequest = []byte("other")
 		}), want: `returns 0`},
+	})
+}
+
+// TestQueriesOfDataKeys: the first key has a day in which plain values are written, the next ones have that of the first.
+func TestQueriesOfDataKeys(t *testing.T) {
+	t.Parallel()
+	const two = `INSERT INTO data_keys (id, introduced_at, plain_until) VALUES ('aaaa', now() - interval '3 hours', now() - interval '2 hours'),
+		('bbbb', now() - interval '1 hour', now() - interval '2 hours');`
+	checkQueries(t, "", []queryCase{
+		{rule: "BeginsWithADay", query: q.DataKeyIntroduce, with: []byte("aaaa"), want: `
+			inserts data_keys/\x61616161: introduced_at=now plain_until=now+24h`},
+		{rule: "NeedsNoDayInANewDatabase", query: q.DataKeyIntroduce, with: []byte("aaaa"), first: "DELETE FROM tenants", want: `
+			inserts data_keys/\x61616161: introduced_at=now plain_until=now`},
+		{rule: "GivesAnotherKeyNoDay", query: q.DataKeyIntroduce, with: []byte("cccc"), first: two, want: `
+			inserts data_keys/\x63636363: introduced_at=now plain_until=now-2h`},
+		{rule: "MakesAKeyTheNewestAgain", query: q.DataKeyIntroduce, with: []byte("aaaa"), first: two, want: `
+			changes data_keys/\x61616161: introduced_at=now`},
+		{rule: "ReadsThePlainOnes", query: q.DataKeysRest, first: two, want: `
+			changes data_keys/\x61616161: plain_until=infinity
+			changes data_keys/\x62626262: plain_until=infinity`},
+		{rule: "BeginsAgainWithADay", query: q.DataKeysResume, first: two + "UPDATE data_keys SET plain_until = 'infinity'", want: `
+			changes data_keys/\x61616161: plain_until=now+24h
+			changes data_keys/\x62626262: plain_until=now+24h`},
+		{rule: "ChangesNothingWhileAllIsSealed", query: q.DataKeysResume, first: two, want: ``},
+		{rule: "HasTheNewestFirst", query: q.DataKeys, first: two, want: `
+			row bbbb
+			row aaaa`},
+		{rule: "ReadsThoseOfBefore", query: q.PlainIsRead, first: two, each: "-119m -121m",
+			with: func(made string) any { return at(made) }, want: `
+			-119m: returns false
+			-121m: returns true`},
+		{rule: "ReadsAllWithoutAKey", query: q.PlainIsRead, with: at("-1h"), want: `returns true`},
+		{rule: "IsAnHour", query: q.RetentionFloor, want: `returns 3600`},
 	})
 }

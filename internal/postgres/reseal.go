@@ -108,6 +108,9 @@ func (r *Resealer) RunOnce(ctx context.Context) (int, error) {
 	if !r.ended.IsZero() && time.Since(r.ended) > resealAgain && (r.dirty || len(r.pool.box.KeyIDs()) > 1) {
 		r.begin()
 	}
+	if mine, err := r.isNewest(ctx); err != nil || !mine {
+		return 0, err
+	}
 	others, err := r.resealOthers(ctx)
 	answers, answersErr := r.resealAnswers(ctx)
 	err = errors.Join(err, answersErr)
@@ -135,6 +138,20 @@ func (r *Resealer) RunOnce(ctx context.Context) (int, error) {
 		return others.looked + answers.looked, err
 	}
 	return answers.resealed, err // the others have time: another process may write them with its own first key
+}
+
+// isNewest reports whether values are encrypted anew with the key of this process. A process from before the change of a key
+// leaves them as they are.
+func (r *Resealer) isNewest(ctx context.Context) (bool, error) {
+	switch introduced, err := r.pool.KeyIntroduced(ctx); {
+	case err != nil || introduced == KeyIsNewest:
+		return err == nil, err
+	case introduced == KeyIsUnknown:
+		owns, err := r.pool.OwnsTables(ctx)
+		return owns, err
+	}
+	r.settled.Store(0)
+	return false, nil
 }
 
 // resealedPage is a page of values that was looked at.
@@ -185,7 +202,7 @@ func (r *Resealer) resealOthers(ctx context.Context) (page resealedPage, err err
 // cannotBeOpened says of an error that another try would have it too, until DATA_KEY has another key.
 func cannotBeOpened(err error) bool {
 	var missing *sealed.MissingKeyError
-	return errors.As(err, &missing) || errors.Is(err, sealed.ErrChanged)
+	return errors.As(err, &missing) || errors.Is(err, sealed.ErrChanged) || errors.Is(err, sealed.ErrPlain)
 }
 
 func (r *Resealer) resealOther(ctx context.Context, v db.SealedOtherwiseRow) (int64, error) {
@@ -216,6 +233,9 @@ func (r *Resealer) resealOther(ctx context.Context, v db.SealedOtherwiseRow) (in
 		return r.pool.EventReseal(ctx, db.EventResealParams{
 			Consumer: v.Owner, EventID: v.ID, Was: v.Stored, Sealed: value,
 		})
+	}
+	if v.MadeSealed && sealed.KeyID(v.Stored) == nil {
+		return 0, fmt.Errorf("open %s: %w", sealed.Request(v.Owner, v.ID), sealed.ErrPlain)
 	}
 	value, err := anew(sealed.Request(v.Owner, v.ID))
 	if err != nil {
@@ -251,11 +271,11 @@ func (r *Resealer) resealAnswers(ctx context.Context) (page resealedPage, err er
 
 func (r *Resealer) resealAnswer(ctx context.Context, k db.AnswersAfterRow) (int64, error) {
 	box := r.pool.box
-	request, err := box.Open(sealed.Request(k.TenantID, k.Key), k.Request)
+	request, err := r.pool.OpenOfKey(ctx, r.pool.Queries, sealed.Request(k.TenantID, k.Key), k.CreatedAt, k.Request)
 	if err != nil {
 		return 0, err
 	}
-	body, err := box.Open(sealed.Answer(k.TenantID, k.Key), k.AnswerBody)
+	body, err := r.pool.OpenOfKey(ctx, r.pool.Queries, sealed.Answer(k.TenantID, k.Key), k.CreatedAt, k.AnswerBody)
 	if err != nil {
 		return 0, err
 	}

@@ -194,3 +194,36 @@ func TestResealerPassesByWhatItCannotDecrypt(t *testing.T) {
 	pass()
 	require.EqualValues(t, (kinds-1)*each, r.Unreadable())
 }
+
+// TestResealerOfAnOlderKey: a process from before the change of a key seals nothing back.
+func TestResealerOfAnOlderKey(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.URL(t)
+	open := func(dataKey string) *postgres.Pool {
+		box, err := sealed.New(dataKey)
+		require.NoError(t, err)
+		pool, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 2, Box: box})
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		return pool
+	}
+	a, b := dataKeyOf('a'), dataKeyOf('b')
+	older, newer := open(a+","+b), open(b+","+a)
+	ctx := postgres.ForAllTenants(t.Context(), "test")
+	for _, pool := range []*postgres.Pool{older, newer} {
+		require.NoError(t, pool.IntroduceKey(ctx))
+	}
+	stored := newer.Box().Seal(sealed.FingerprintSecret("t"), []byte("0123456789abcdef0123456789abcdef"))
+	_, err := newer.Raw().Exec(ctx, "INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('t', 't', $1)", stored)
+	require.NoError(t, err)
+	resealed := func(pool *postgres.Pool) float64 {
+		r := postgres.NewResealer(pool, slog.New(slog.DiscardHandler))
+		_, err := r.RunOnce(ctx)
+		require.NoError(t, err)
+		return r.Resealed()
+	}
+	require.Zero(t, resealed(older))
+	require.NoError(t, older.IntroduceKey(ctx), "the change is taken back")
+	require.EqualValues(t, 1, resealed(older))
+	require.Zero(t, resealed(newer))
+}

@@ -56,7 +56,7 @@ const askUsable = `-- Usable
 SELECT current_setting('transaction_read_only'), coalesce(string_agg(c.relname, ', '), '')
 FROM pg_class c
 WHERE c.relname = ANY ('{%s}') AND c.relnamespace = current_schema()::regnamespace
-  AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+  AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_any_column_privilege(c.oid, 'INSERT')
     AND has_any_column_privilege(c.oid, 'UPDATE'))`
 
 // checkUsable is checkWritable, and returns ErrNoRights if the role may not use the tables, in the same round trip.

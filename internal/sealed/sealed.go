@@ -44,6 +44,9 @@ func (p Place) bytes() []byte {
 // ErrChanged means that a sealed value was changed, or copied from another place.
 var ErrChanged = errors.New("the value was changed after it was encrypted, or belongs to another row")
 
+// ErrPlain means that a value is not sealed, although it was stored when all values were.
+var ErrPlain = errors.New("the value is not encrypted, although it was stored after DATA_KEY was introduced")
+
 // MissingKeyError means that a value was sealed with a key that the Box does not have. The value may be right.
 type MissingKeyError struct {
 	KeyID string // as Box.KeyIDs prints it

@@ -183,6 +183,9 @@ func (s *site) makeDatabase(ctx context.Context, server string) error {
 	s.Later(func() error { s.pool.Close(); return nil })
 	roles, err := devpg.Migrate(ctx, s.database)
 	s.service = roles.Service
+	if err == nil {
+		err = s.pool.IntroduceKey(postgres.ForAllTenants(ctx, "introduction of DATA_KEY"))
+	}
 	return err
 }
 

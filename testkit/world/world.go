@@ -99,6 +99,9 @@ func on(t testing.TB, url string) *World {
 		T: t, URL: url, DB: door(t, url, box), Sim: sim, StripeURL: server.URL, stripe: requests, sessions: &atomic.Int64{},
 		opening: &sync.Mutex{}, opened: map[string]int{},
 	}
+	for _, key := range []string{OtherDataKey, DataKey} { // what is plain is read, too: tests change DATA_KEY
+		w.Exec("INSERT INTO data_keys (id, plain_until) VALUES ($1, 'infinity') ON CONFLICT DO NOTHING", w.Box(key).SealedBy())
+	}
 	w.Tenant = w.NewTenant()
 	return w
 }
