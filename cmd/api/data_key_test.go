@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/sealed"
+	"example.com/payonce/testkit/devpg"
 	"example.com/payonce/testkit/world"
 )
 
@@ -30,6 +31,50 @@ func TestStartWithoutTheDataKey(t *testing.T) {
 	p.RequireLogged(`"data_keys":["` + w.Box(world.OtherDataKey).KeyIDs()[0] + `","` +
 		w.Box(world.DataKey).KeyIDs()[0] + `"]`)
 	p.RequireNotLogged(world.DataKey[:12])
+}
+
+// TestKeyIsIntroducedByTheOwner: with a key that the owner has not introduced there is no process, because the database
+// would take none of its secrets. `api migrate` with it introduces it.
+func TestKeyIsIntroducedByTheOwner(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	w.Exec("DELETE FROM data_keys")
+	id := w.Box(world.DataKey).KeyIDs()[0]
+	unknown := "the database does not know the first key of DATA_KEY, " + id + ": run `api migrate` with this DATA_KEY"
+	for _, args := range [][]string{{"serve"}, {"tenant", "create", "new"}} {
+		_, errs, status := typed(w, args)
+		require.NotZero(t, status)
+		require.Contains(t, errs, unknown, args)
+	}
+	require.Equal(t, 1, w.Count("SELECT count(*) FROM tenants"))
+
+	out, errs, status := typed(w, []string{"migrate"}, "DATABASE_URL="+devpg.As(w.URL, "payonce_owner"))
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "nothing to apply")
+	require.Equal(t, 1, w.Count("SELECT count(*) FROM data_keys WHERE id = decode($1, 'hex') AND plain_until > now() + interval '23 hours'", id))
+	p := w.Process()
+	p.Order()
+	_, errs, status = typed(w, []string{"migrate"}, "DATABASE_URL="+devpg.As(w.URL, "payonce_owner"), "DATA_KEY=none,"+world.DataKey)
+	require.Zero(t, status, errs)
+	require.Equal(t, 1, w.Count("SELECT count(*) FROM data_keys WHERE plain_until = 'infinity'"), "plain values are read again")
+	_, _, status = typed(w, []string{"migrate"}, "DATA_KEY="+world.OtherDataKey) // as the service, which has nothing to apply
+	require.Zero(t, status)
+	require.Equal(t, 1, w.Count("SELECT count(*) FROM data_keys"))
+
+	w.Exec("INSERT INTO data_keys (id, plain_until) VALUES ($1, now())", w.Box(world.OtherDataKey).SealedBy())
+	w.Process().RequireLogged("the first key of DATA_KEY is not the one that was introduced last")
+}
+
+// TestRetentionHasAFloor: the service does not drop a response before the database lets it.
+func TestRetentionHasAFloor(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	const setting = "IDEMPOTENCY_RETENTION=59m"
+	_, errs, status := typed(w, []string{"serve"}, setting)
+	require.NotZero(t, status)
+	require.Contains(t, errs, "IDEMPOTENCY_RETENTION is 59m0s, but the database keeps each response for 1h0m0s at least")
+	w.Process(setting, "IDEMPOTENCY_REAPER=false")
+	w.Process("IDEMPOTENCY_RETENTION=1h")
 }
 
 // TestSecretsOfTenantsAreSealed: by the commands that make them, and so that the service can use them.
@@ -114,6 +159,7 @@ func TestCommandsNeedTheDataKey(t *testing.T) {
 	// Where nothing is encrypted yet there is no key to lack, so the command warns.
 	w.Exec("ALTER TABLE tenants DISABLE TRIGGER USER")
 	w.Exec("UPDATE tenants SET fingerprint_secret = repeat('s', 32)::bytea")
+	w.Exec("INSERT INTO data_keys (id, plain_until) VALUES ($1, 'infinity')", w.Box(publishedDataKey).SealedBy())
 	for setting, warns := range map[string]string{
 		"": "DATA_KEY is unset: what is stored is not encrypted", world.DataKey: "",
 		"none," + world.DataKey: "DATA_KEY begins with none: what is stored is not encrypted",

@@ -67,6 +67,7 @@ func TestHousekeeping(t *testing.T) {
 	t.Run("DropsAnswersAfterTheRetention", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
+		w.Exec("UPDATE retention_floor SET answers = '0'")
 		p := w.Process("IDEMPOTENCY_RETENTION=" + (world.Lease + 1).String())
 		order := p.Order()
 		paid := p.Pay("k", order, "pm_card_visa")

@@ -31,6 +31,8 @@ func keyExpired(p *sceneRun) {
 	}
 	node := p.processAt(p.a)
 	p.must(node.Stop())
+	_, err := p.pool.Raw().Exec(p.ctx, "UPDATE retention_floor SET answers = '0'") // as the owner, who may
+	p.must(err)
 	p.must(node.start(p.ctx, "IDEMPOTENCY_RETENTION="+shortRetention.String()))
 	p.responsesExpire = true
 	p.event("By default, responses are stored for three days. Process A is restarted to store them for %s.",

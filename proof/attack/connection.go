@@ -104,6 +104,25 @@ var notForTheService = []string{
 	"UPDATE idempotency_keys SET fingerprint = sha256('x') WHERE key = 'KEY'",
 	"UPDATE idempotency_keys SET resource_id = 'pay_of_another' WHERE key = 'KEY'",
 	"DELETE FROM idempotency_keys WHERE key = 'KEY'",
+	// A response that is dropped, deleted and inserted again, with what makes the key look old.
+	`UPDATE idempotency_keys SET answer_dropped_at = now(), request = NULL, answer_version = NULL, answer_status = NULL,
+		answer_headers = NULL, answer_body = NULL WHERE key = 'KEY'`,
+	"UPDATE idempotency_keys SET created_at = '2020-01-01' WHERE key = 'KEY'",
+	"UPDATE idempotency_keys SET finished_at = '2020-01-01' WHERE key = 'KEY'",
+	`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, resource_id, request_id,
+			claim_token, leased_until, next_attempt_at, recovery_point, finished_at, answer_version, answer_status, answer_headers, answer_body)
+		SELECT tenant_id, 'another', operation, fingerprint, 1, resource_id, 'req', claim_token, now(), now(), 'finished', now(), 1, 201, '', '{}'
+		FROM idempotency_keys WHERE key = 'KEY'`,
+	// Any bytes behind the mark of an encrypted value: under a key that is unknown, and under the one that is in use.
+	"UPDATE idempotency_keys SET answer_body = '\\x00504f0199999999'::bytea || substr(answer_body, 9) WHERE key = 'KEY'",
+	"UPDATE idempotency_keys SET answer_body = overlay(answer_body PLACING '\\x99' FROM 45) WHERE key = 'KEY'",
+	"UPDATE tenants SET fingerprint_secret = '\\x00504f0199999999'::bytea || substr(fingerprint_secret, 9)",
+	`INSERT INTO tenants (id, name, fingerprint_secret)
+		SELECT 'ten_of_another', 'x', '\x00504f0199999999'::bytea || substr(fingerprint_secret, 9) FROM tenants LIMIT 1`,
+	"UPDATE webhook_secrets SET secret = '\\x00504f0199999999'::bytea || substr(secret, 9)",
+	"INSERT INTO data_keys (id, plain_until) VALUES ('\\x99999999', 'infinity')",
+	"UPDATE data_keys SET plain_until = 'infinity'",
+	"UPDATE retention_floor SET answers = '0', tombstones = '0'",
 	// What was said, booked and done.
 	"UPDATE outbox_events SET type = 'order.created' WHERE aggregate_id = 'PAYMENT'",
 	"UPDATE outbox_events SET data = '{}' WHERE aggregate_id = 'PAYMENT'",

@@ -75,6 +75,7 @@ func startObserved(t *testing.T) *observed {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
 	o.proxy = proxy
+	o.Exec("UPDATE retention_floor SET answers = '0'")
 	// Responses are deleted soon, so that there is something to reap.
 	common := []string{"BROKER_URL=nats://" + o.addr, "NOTIFY_PRIVATE_ADDRESSES=true", "IDEMPOTENCY_RETENTION=20s"}
 	o.a = o.Process(world.ShortTimes(common...)...)

@@ -170,6 +170,9 @@ func (s *system) startDatabase(ctx context.Context, o options, say func(string, 
 		return "", err
 	}
 	roles, err := devpg.Migrate(ctx, u.String())
+	if err == nil { // A run that lasts long lets responses expire within it.
+		_, err = s.pool.Raw().Exec(ctx, "UPDATE retention_floor SET answers = '0'")
+	}
 	return roles.Service, err
 }
 

@@ -182,7 +182,7 @@ func (w *world) startDatabase(ctx context.Context, c Config) (err error) {
 // migrate has the service's program migrate, as the owner of the tables.
 func (w *world) migrate(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, w.program, "migrate")
-	cmd.Env = []string{"DATABASE_URL=" + w.roles.Owner}
+	cmd.Env = []string{"DATABASE_URL=" + w.roles.Owner, "DATA_KEY=" + dataKey}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("api migrate: %w: %s", err, out)
 	}
@@ -200,7 +200,7 @@ func (w *world) startCluster(ctx context.Context) error {
 		return err
 	}
 	addresses := strings.Join(w.cluster.addresses(), ",")
-	w.service = roles.Service
+	w.service, w.roles.Owner = roles.Service, roles.Owner
 	if w.roles.Service, err = at(roles.Service, addresses); err != nil {
 		return err
 	}
@@ -209,6 +209,9 @@ func (w *world) startCluster(ctx context.Context) error {
 		return err
 	}
 	if w.pool, err = postgres.Open(ctx, all, postgres.Options{Name: "chaos", MaxConn: 4, Statement: time.Minute}); err != nil {
+		return err
+	}
+	if err := w.migrate(ctx); err != nil { // which introduces the key
 		return err
 	}
 	_, err = w.pool.Raw().Exec(ctx, witnesses)
