@@ -14,21 +14,42 @@ case $tenant in *[!a-z0-9_]*) echo "copy-tenant: $tenant is no tenant's id" >&2;
 umask 077 # what follows is the tenant's data
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-sql() { PGOPTIONS="-c payonce.tenants=$tenant" psql --no-psqlrc --quiet --no-align --tuples-only --set ON_ERROR_STOP=1 "$@"; }
 fail() { echo "copy-tenant: $*" >&2; exit 1; }
+
+# Every user of the machine sees the arguments of a program, so a password is taken out of its URL: psql gets it in its
+# environment. printf is the shell's own.
+without_password() { printf %s "$1" | sed -E 's#^([a-z]+://[^/@:]*):[^/@]*@#\1@#'; }
+password_of() {
+  ENCODED=$(printf %s "$1" | sed -nE 's#^[a-z]+://[^/@:]*:([^/@]*)@.*#\1#p') awk 'BEGIN {
+    s = ENVIRON["ENCODED"]; digits = "0123456789abcdef"
+    while (match(s, /%[0-9A-Fa-f][0-9A-Fa-f]/)) {
+      code = 16 * (index(digits, tolower(substr(s, RSTART + 1, 1))) - 1) + index(digits, tolower(substr(s, RSTART + 2, 1))) - 1
+      printf "%s%c", substr(s, 1, RSTART - 1), code
+      s = substr(s, RSTART + 3)
+    }
+    printf "%s", s
+  }'
+}
+case $SOURCE$TARGET in *password=*) fail "give the passwords in the URLs, postgres://user:password@host/database, or in PGPASSFILE" ;; esac
+source_url=$(without_password "$SOURCE") source_password=$(password_of "$SOURCE")
+target_url=$(without_password "$TARGET") target_password=$(password_of "$TARGET")
+unset SOURCE TARGET
+sql() { PGOPTIONS="-c payonce.tenants=$tenant" psql --no-psqlrc --quiet --no-align --tuples-only --set ON_ERROR_STOP=1 "$@"; }
+source_sql() { PGPASSWORD=${source_password:-${PGPASSWORD-}} sql "$source_url" "$@"; }
+target_sql() { PGPASSWORD=${target_password:-${PGPASSWORD-}} sql "$target_url" "$@"; }
 
 # Both have the same tables, and the target is the cell that the source says the tenant moves to.
 schema="SELECT md5(string_agg(s, ',' ORDER BY s)) FROM (SELECT c.relname || '.' || a.attname || ' ' || a.atttypid::regtype AS s
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
   WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace) s"
-[ "$(sql "$SOURCE" -c "$schema")" = "$(sql "$TARGET" -c "$schema")" ] || fail "the schemas differ: run the same version's migrate in both"
-moved_to=$(sql "$SOURCE" -c "SELECT coalesce(moved_to, '') FROM tenants WHERE id = '$tenant'")
+[ "$(source_sql -c "$schema")" = "$(target_sql -c "$schema")" ] || fail "the schemas differ: run the same version's migrate in both"
+moved_to=$(source_sql -c "SELECT coalesce(moved_to, '') FROM tenants WHERE id = '$tenant'")
 [ -n "$moved_to" ] || fail "in SOURCE no tenant $tenant is marked as moved; see docs/cells.md"
-[ "$(sql "$TARGET" -c "SELECT name FROM cell")" = "$moved_to" ] || fail "TARGET is not the cell $moved_to, to which the tenant moves"
+[ "$(target_sql -c "SELECT name FROM cell")" = "$moved_to" ] || fail "TARGET is not the cell $moved_to, to which the tenant moves"
 
 # Every table with a tenant, from the catalogue, so that none is forgotten; and its columns by name, because their order may
 # differ, without those that PostgreSQL computes. API keys stay: they name the other cell.
-tables=$(sql "$SOURCE" -F ' ' -c "
+tables=$(source_sql -F ' ' -c "
   SELECT c.relname, t.attname, string_agg(quote_ident(a.attname), ',' ORDER BY a.attnum)
   FROM pg_class c
   JOIN pg_attribute t ON t.attrelid = c.oid AND (t.attname = 'tenant_id' OR c.relname = 'tenants' AND t.attname = 'id')
@@ -53,14 +74,14 @@ echo "$tables" | while read -r table key columns; do
   printf '%s\n' "\\copy $table ($columns) FROM '$dir/$table.rows'" >> "$dir/write"
 done
 echo "COMMIT;" | tee -a "$dir/read" >> "$dir/write"
-sql "$SOURCE" -f "$dir/read"
+source_sql -f "$dir/read"
 [ ! -s "$dir/unfinished" ] || fail "unfinished in SOURCE, so nothing was copied:
 $(cat "$dir/unfinished")"
-sql "$TARGET" -f "$dir/write"
+target_sql -f "$dir/write"
 
 # What was read, a row a line, is what is there. SOURCE itself may have gone on: its consumers and reapers still run.
 echo "$tables" | while read -r table key columns; do
-  from=$(($(wc -l < "$dir/$table.rows"))) to=$(sql "$TARGET" -c "SELECT count(*) FROM $table WHERE $key = '$tenant'")
+  from=$(($(wc -l < "$dir/$table.rows"))) to=$(target_sql -c "SELECT count(*) FROM $table WHERE $key = '$tenant'")
   [ "$from" = "$to" ] || fail "$from rows of $table were read, and $to are in TARGET"
   echo "$table $to"
 done

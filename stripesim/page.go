@@ -264,14 +264,13 @@ func deref(t text) string {
 }
 
 // ownOrigin refuses what another site's page sends through a browser: a request that changes something from another
-// origin, and any request of a page whose name somebody has pointed at this machine (DNS rebinding). curl and test
-// clients send no Origin, and pass.
+// origin, and any request of a page whose name somebody has pointed at this machine (DNS rebinding), whose GETs have no
+// Origin.
 func ownOrigin(next http.Handler) http.Handler {
 	guarded := http.NewCrossOriginProtection().Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fromBrowser := r.Header.Get("Origin") != "" || r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/")
-		if fromBrowser && !localName(r.Host) {
-			http.Error(w, "open this page by address, as http://127.0.0.1:"+portOf(r.Host), http.StatusMisdirectedRequest)
+		if !localName(r.Host) {
+			http.Error(w, "ask for this by address, as http://127.0.0.1:"+portOf(r.Host), http.StatusMisdirectedRequest)
 			return
 		}
 		guarded.ServeHTTP(w, r)

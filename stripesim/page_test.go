@@ -70,6 +70,24 @@ func hides(t *testing.T, page, secret string) {
 	require.False(t, strings.Contains(page, secret), "the page has %s", secret)
 }
 
+// TestAdminAnswersLocalNamesAlone: a page whose name somebody has pointed at this machine reads nothing here.
+func TestAdminAnswersLocalNamesAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for host, want := range map[string]int{
+		"evil.example:12112": http.StatusMisdirectedRequest, "127.0.0.1.nip.io": http.StatusMisdirectedRequest,
+		"127.0.0.1:12112": http.StatusOK, "[::1]:12112": http.StatusOK, "localhost": http.StatusOK, "stripesim:12112": http.StatusOK,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.admin+"/charges", nil)
+		require.NoError(t, err)
+		req.Host = host
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, want, resp.StatusCode, host)
+	}
+}
+
 func TestPage(t *testing.T) {
 	t.Parallel()
 

@@ -13,6 +13,7 @@ import (
 	"example.com/payonce/internal/audit"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/internal/terminal"
 )
 
 // Exit codes of audit. Zero is clean.
@@ -90,7 +91,7 @@ func printAudit(w io.Writer, r audit.Report) error {
 	}
 	for _, c := range r.Checks {
 		for _, row := range c.Rows {
-			_, _ = fmt.Fprintf(w, "\n%s  %s\n     %s\n", c.ID, forTerminal(row.Subject), forTerminal(row.Detail))
+			_, _ = fmt.Fprintf(w, "\n%s  %s\n     %s\n", c.ID, terminal.Text(row.Subject), terminal.Text(row.Detail))
 		}
 		if more := c.Violations - len(c.Rows); more > 0 {
 			_, _ = fmt.Fprintf(w, "\n%s  and %d more\n", c.ID, more)
@@ -98,7 +99,7 @@ func printAudit(w io.Writer, r audit.Report) error {
 	}
 	drift := []string{}
 	for _, d := range r.MoneyDrift {
-		drift = append(drift, fmt.Sprintf("%d %s", d.Minor, forTerminal(d.Currency)))
+		drift = append(drift, fmt.Sprintf("%d %s", d.Minor, terminal.Text(d.Currency)))
 	}
 	switch {
 	case r.Partial:
@@ -108,7 +109,7 @@ func printAudit(w io.Writer, r audit.Report) error {
 	}
 	for _, p := range r.PassedBy {
 		_, _ = fmt.Fprintf(w, "\npassed by: %d PaymentIntents of tenants that are not here, which took %d %s\n", p.Objects, p.Minor,
-			forTerminal(p.Currency))
+			terminal.Text(p.Currency))
 	}
 	compared := audit.Comparisons()
 	_, err := fmt.Fprintf(w, "\nmoney drift: %s\n%d checks: %d queries of the database, %d comparisons with Stripe\n",

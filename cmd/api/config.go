@@ -89,6 +89,7 @@ func readSettings(e *environment) config {
 		LogLevel:             e.logLevel(),
 		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
 	}
+	e.encryptedFor(c.StripeSecretKey, c.StripeAPIBase)
 	for _, p := range allParts {
 		c.parts = append(c.parts, p.read(e))
 	}
@@ -119,6 +120,7 @@ func readStripeConfig(getenv func(string) string) (stripe.Options, error) {
 		SecretKey: e.stripeKey(), BaseURL: e.baseURL("STRIPE_API_BASE"), Timeout: e.stripeTimeout(),
 	}
 	o.Limits = stripe.NewLimits(e.stripeRPS(), nil)
+	e.encryptedFor(o.SecretKey, o.BaseURL)
 	return o, e.err
 }
 
@@ -149,6 +151,13 @@ func (e *environment) stripeKey() string {
 			"sk_test_", "sk_live_", "rk_test_", "rk_live_")
 	}
 	return key
+}
+
+// encryptedFor refuses to send a live key unencrypted.
+func (e *environment) encryptedFor(key, base string) {
+	if live(key) && strings.HasPrefix(strings.ToLower(base), "http:") {
+		e.fail("STRIPE_API_BASE", "must begin with https: for a live key, which would be sent unencrypted")
+	}
 }
 
 // tokenMin is a length that cannot be guessed at one attempt a millisecond.

@@ -112,6 +112,24 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 	}
 }
 
+// TestLiveKeyIsNotSentUnencrypted: by no program that has it.
+func TestLiveKeyIsNotSentUnencrypted(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"sk_live_hidden_000", "rk_live_hidden_000"} {
+		for _, args := range [][]string{{"serve"}, {"setup", "stripe", "-url", "https://pay.example.com/v1/webhooks/stripe"}, {"audit"}} {
+			var out bytes.Buffer
+			require.NotZero(t, run(t.Context(), args, settings(map[string]string{
+				"STRIPE_SECRET_KEY": key, "STRIPE_API_BASE": "HTTP://127.0.0.1:1"}), &out, &out), args)
+			require.Contains(t, out.String(), "STRIPE_API_BASE must begin with https: for a live key", args)
+			require.NotContains(t, out.String(), "hidden")
+		}
+	}
+	e := environment{}
+	e.encryptedFor("sk_live_hidden_000", "https://proxy")
+	e.encryptedFor("sk_test_hidden_000", "http://127.0.0.1:12111")
+	require.NoError(t, e.err)
+}
+
 // TestPoolerStopsTheStart: what would fail strangely at night says so at once.
 func TestPoolerStopsTheStart(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/payonce/internal/sealed"
+	"example.com/payonce/internal/terminal"
 )
 
 // doctorWithin bounds each group of checks. The groups run side by side, so it is also how long doctor takes at most.
@@ -150,7 +151,7 @@ func (r doctorReport) print(w io.Writer) error {
 	count := map[verdict]int{}
 	for _, c := range r.Checks {
 		count[c.Status]++
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", c.Status, c.ID, forTerminal(c.Detail))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", c.Status, c.ID, terminal.Text(c.Detail))
 	}
 	if err := table.Flush(); err != nil {
 		return err

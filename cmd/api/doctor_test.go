@@ -28,6 +28,7 @@ import (
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/internal/terminal"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/devpg"
@@ -753,7 +754,7 @@ func TestDoctorEscapesWhatCameFromOutside(t *testing.T) {
 	require.NoError(t, printJSON(&asJSON, report))
 	for _, out := range []string{table.String(), asJSON.String()} {
 		for _, r := range out {
-			require.True(t, r == '\n' || !unprintable(r), "%q in %q", r, out)
+			require.True(t, r == '\n' || !terminal.Unprintable(r), "%q in %q", r, out)
 		}
 	}
 	require.Equal(t, 3, strings.Count(table.String(), "\n"), "a check is a line")

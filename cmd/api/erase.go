@@ -10,6 +10,7 @@ import (
 	"example.com/payonce/internal/erasure"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/sealed"
+	"example.com/payonce/internal/terminal"
 )
 
 // Exit codes of tenant erase-customer, beside those of every command: who answers a customer's letter must know which.
@@ -73,7 +74,7 @@ func (c cli) printUnfinished(e *erasure.UnfinishedError) {
 	_, _ = fmt.Fprintf(c.stderr, "api: %d orders were erased, the others were not: %s. Run it again when they are:\n",
 		e.Erased, e.Error())
 	for _, thing := range e.Things {
-		_, _ = fmt.Fprintf(c.stderr, "  %s %s\n", forTerminal(thing.ID), unfinishedAdvice[thing.Kind])
+		_, _ = fmt.Fprintf(c.stderr, "  %s %s\n", terminal.Text(thing.ID), unfinishedAdvice[thing.Kind])
 	}
 }
 

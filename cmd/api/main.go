@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/terminal"
 )
 
 func main() {
@@ -49,7 +50,7 @@ func printError(stderr io.Writer, err error) { _, _ = fmt.Fprintf(stderr, "api: 
 
 // oneLine is an error's text without line breaks: the driver reports each address that it tried on
 // its own line, and a log collector would take each for an entry.
-func oneLine(err error) string { return forTerminal(strings.Join(strings.Fields(err.Error()), " ")) }
+func oneLine(err error) string { return terminal.Text(strings.Join(strings.Fields(err.Error()), " ")) }
 
 // exitStatus is an error whose message has been printed already.
 type exitStatus int

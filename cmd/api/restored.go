@@ -17,6 +17,7 @@ import (
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/internal/terminal"
 )
 
 // personMustAct is the exit code of `api restored` when it lists something to do.
@@ -115,26 +116,26 @@ func printRestored(w io.Writer, r restoredReport) error {
 	fmt.Fprintf(&b, "event ids and cursors of the lost life are not given again; %d feeds begin anew\n", r.Life.Feeds)
 	fmt.Fprintf(&b, "%d reservations are held until it is known what the lost life has paid\n", r.Life.Held)
 	for _, eventType := range slices.Sorted(maps.Keys(r.Lost.Events)) {
-		fmt.Fprintf(&b, "lost: %d events %s\n", r.Lost.Events[eventType], forTerminal(eventType))
+		fmt.Fprintf(&b, "lost: %d events %s\n", r.Lost.Events[eventType], terminal.Text(eventType))
 	}
 	fmt.Fprintf(&b, "look: %d API keys of %d tenants and %d webhook endpoints are in force; revoke, disable and rotate again "+
 		"what was revoked, disabled and rotated since\n", r.InForce.ApiKeys, r.InForce.Tenants, r.InForce.Endpoints)
 	for _, k := range r.Keys {
-		fmt.Fprintf(&b, "  %s %s %s, created %s\n", forTerminal(k.TenantID), forTerminal(k.Hint), forTerminal(k.Name),
+		fmt.Fprintf(&b, "  %s %s %s, created %s\n", terminal.Text(k.TenantID), terminal.Text(k.Hint), terminal.Text(k.Name),
 			k.CreatedAt.UTC().Format(time.RFC3339))
 	}
 	if r.NotKept != "" {
 		fmt.Fprintf(&b, "look: %s: the broker cannot tell what the lost life did\n", r.NotKept)
 	}
 	for _, why := range r.NotAsked {
-		fmt.Fprintf(&b, "DO: what the lost life did is not known from %s\n", forTerminal(why))
+		fmt.Fprintf(&b, "DO: what the lost life did is not known from %s\n", terminal.Text(why))
 	}
 	for _, id := range r.Lost.Tenants {
-		fmt.Fprintf(&b, "DO: the broker has events of %s, which is no tenant here: api tenant create NAME -id %[1]s\n", forTerminal(id))
+		fmt.Fprintf(&b, "DO: the broker has events of %s, which is no tenant here: api tenant create NAME -id %[1]s\n", terminal.Text(id))
 	}
 	for _, eventType := range slices.Sorted(maps.Keys(r.Lost.CameBack)) {
 		for _, id := range r.Lost.CameBack[eventType] {
-			fmt.Fprintf(&b, "DO: %s: %s\n", forTerminal(id), lives.Repairs[eventType].Do)
+			fmt.Fprintf(&b, "DO: %s: %s\n", terminal.Text(id), lives.Repairs[eventType].Do)
 		}
 	}
 	for _, u := range r.UnknownTenants {
@@ -143,8 +144,8 @@ func printRestored(w io.Writer, r restoredReport) error {
 			sums = append(sums, fmt.Sprintf("%d %s", u.Received[currency], currency))
 		}
 		fmt.Fprintf(&b, "DO: Stripe has %d PaymentIntents of %s (%s received), which is no tenant here: "+
-			"api tenant create NAME -id %s, or they are of another cell\n", u.Intents, forTerminal(u.TenantID),
-			strings.Join(sums, ", "), forTerminal(u.TenantID))
+			"api tenant create NAME -id %s, or they are of another cell\n", u.Intents, terminal.Text(u.TenantID),
+			strings.Join(sums, ", "), terminal.Text(u.TenantID))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

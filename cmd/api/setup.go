@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/internal/terminal"
 )
 
 var setupCommand = command{"setup stripe", "-url https://HOST" + stripe.WebhookPath,
@@ -62,6 +63,7 @@ func setupStripe(ctx context.Context, cli cli, args []string) error {
 	}
 	e := environment{getenv: cli.getenv}
 	key, base := e.stripeKey(), e.baseURL("STRIPE_API_BASE")
+	e.encryptedFor(key, base)
 	if e.err != nil {
 		return e.err
 	}
@@ -73,7 +75,7 @@ func setupStripe(ctx context.Context, cli cli, args []string) error {
 		}),
 		url: target, live: live(key), stdout: cli.stdout,
 		say: func(format string, args ...any) {
-			_, _ = fmt.Fprintln(cli.stderr, forTerminal(hide.Replace(fmt.Sprintf(format, args...))))
+			_, _ = fmt.Fprintln(cli.stderr, terminal.Text(hide.Replace(fmt.Sprintf(format, args...))))
 		},
 	}
 	if err := s.run(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"example.com/payonce/internal/audit"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/terminal"
 )
 
 // hostile is text that a terminal would obey: it moves the cursor up and clears the line, sets the title, and is read
@@ -18,9 +19,9 @@ const hostile = "a\x1b[1A\x1b[2K\x1b]0;ok\x07\u009b2J\u202eb\r\x7f\U000e0041c"
 
 func TestForTerminal(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, `a\x1b[1A\x1b[2K\x1b]0;ok\x07\u009b2J\u202eb\x0d\x7f\U000e0041c`, forTerminal(hostile))
-	require.Equal(t, "Zoë 日本 🙂 x", forTerminal("Zoë 日本 🙂 x"), "text of people is not changed")
-	require.Equal(t, `a\x0ab`, forTerminal("a\nb"), "one line stays one")
+	require.Equal(t, `a\x1b[1A\x1b[2K\x1b]0;ok\x07\u009b2J\u202eb\x0d\x7f\U000e0041c`, terminal.Text(hostile))
+	require.Equal(t, "Zoë 日本 🙂 x", terminal.Text("Zoë 日本 🙂 x"), "text of people is not changed")
+	require.Equal(t, `a\x0ab`, terminal.Text("a\nb"), "one line stays one")
 }
 
 // TestAuditEscapesWhatCameFromOutside: Stripe's metadata is in the rows of its comparison.
@@ -36,7 +37,7 @@ func TestAuditEscapesWhatCameFromOutside(t *testing.T) {
 	require.NoError(t, printJSON(&asJSON, report))
 	for _, out := range []string{table.String(), asJSON.String()} {
 		for _, r := range out {
-			require.True(t, r == '\n' || !unprintable(r), "%q in %q", r, out)
+			require.True(t, r == '\n' || !terminal.Unprintable(r), "%q in %q", r, out)
 		}
 	}
 	require.Contains(t, table.String(), `ten_a\x1b[1A`)
@@ -62,6 +63,6 @@ func TestFlagsEscapeWhatTheyQuote(t *testing.T) {
 	require.Equal(t, exitUsage, run(t.Context(), []string{"tenant", hostile}, none, &stdout, &stderr))
 	require.Empty(t, stdout.String())
 	for _, r := range stderr.String() {
-		require.True(t, r == '\n' || r == '\t' || !unprintable(r), "%q in %q", r, stderr.String())
+		require.True(t, r == '\n' || r == '\t' || !terminal.Unprintable(r), "%q in %q", r, stderr.String())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"example.com/payonce/internal/idemcheck"
+	"example.com/payonce/internal/terminal"
 )
 
 // Exit codes.
@@ -34,7 +35,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		_, _ = fmt.Fprintln(stderr, "idemcheck:", err)
+		_, _ = fmt.Fprintln(stderr, "idemcheck:", terminal.Text(err.Error()))
 		return exitUsage
 	case report.Count(idemcheck.Broken) > 0:
 		return exitBroken

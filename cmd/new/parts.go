@@ -166,6 +166,7 @@ var parts = []part{
 			"internal/tracing/", "internal/idempotency/traces_test.go", "internal/inbox/traces_test.go",
 			"internal/outbox/traces_test.go",
 			"cmd/api/part_tracing.go", "cmd/api/tracing_exported.go", "cmd/api/tracing_left_out.go",
+			"cmd/api/tracing_sampler_test.go",
 			"cmd/api/traces_test.go", "cmd/api/secrets_test.go",
 			"internal/reconcile/traced_test.go",
 		},

@@ -88,7 +88,9 @@ func (l classLimits) slots(active int) int {
 func admissionLimits(connections, processors int) [classes]classLimits {
 	half := max(1, processors/2)
 	return [classes]classLimits{
-		classKeyed: {alone: 1024, total: 32, least: 8}, // Look-ups are sent in batches, so many at a time are good.
+		// Look-ups are sent in batches, so many at a time are good. What a replay sends counts as what a read does.
+		classKeyed: {alone: 1024, total: 32, least: 8,
+			rate: rate.Limit(readKiB * processors), burst: readKiB, kib: true},
 		classLargeBody: {alone: 4 * processors, total: processors, least: half,
 			rate: rate.Limit(25 * processors), burst: 16 * processors},
 		classRead: {alone: connections, total: max(2, connections), least: max(1, connections/6),

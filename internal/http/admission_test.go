@@ -253,6 +253,24 @@ func TestAdmission(t *testing.T) {
 		require.Zero(t, read(other, 0))
 	})
 
+	with("ReplayCountsByItsBytes", admissionLimits(16, 1)[classKeyed], func(t *testing.T, l loaded) {
+		replay := func(id clientID) (waited time.Duration) {
+			began := time.Now()
+			s, err := l.acquire(t.Context(), id, classKeyed)
+			require.NoError(t, err)
+			s.sent(1 << 20)
+			s.release()
+			return time.Since(began)
+		}
+		replay(other)
+		var waited time.Duration
+		for range 24 { // a third of them at once
+			waited += replay(busy)
+		}
+		require.InDelta(t, 2*time.Second, waited, float64(200*time.Millisecond))
+		require.Zero(t, replay(other))
+	})
+
 	with("OtherResponsesCountByTheirNumber", classLimits{alone: 10, total: 10, rate: 1000, burst: 100}, func(t *testing.T, l loaded) {
 		began := time.Now()
 		for range 10 {

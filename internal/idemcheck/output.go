@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"example.com/payonce/internal/terminal"
 )
 
-// Print writes the report for people. Of a run that could ask nothing, not even its first question, there is none.
+// Print writes the report for people, and nothing of what the API has sent that is not printable. Of a run that could ask nothing, not even its first question, there is none.
 func (r Report) Print(w io.Writer) error {
 	if len(r.Results) == 0 {
 		return nil
 	}
-	_, _ = fmt.Fprintf(w, "%s at %s\n\n", r.Profile, r.API)
+	_, _ = fmt.Fprintf(w, "%s at %s\n\n", terminal.Text(r.Profile), terminal.Text(r.API))
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, result := range r.Results {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", result.Verdict, result.Check, result.Evidence)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", result.Verdict, terminal.Text(result.Check), terminal.Text(result.Evidence))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -41,7 +41,7 @@ var inside = []string{
 	"https://169.254.170.2/v2/credentials",
 	// Networks of ours, and of nobody's.
 	"https://10.0.0.1/", "https://10.255.255.255/", "https://172.16.0.1/", "https://172.31.255.254/", "https://192.168.1.1/",
-	"https://100.64.0.1/", "https://198.18.0.1/", "https://192.0.2.1/", "https://198.51.100.1/", "https://203.0.113.1/",
+	"https://100.64.0.1/", "https://198.18.0.1/", "https://192.0.2.1/", "https://198.51.100.1/", "https://203.0.113.1/", "https://192.88.99.1/",
 	"https://224.0.0.1/", "https://240.0.0.1/", "https://255.255.255.255/", "https://[fc00::1]/", "https://[fd12::1]/",
 	"https://[ff02::1]/", "https://[100::1]/", "https://[2001:db8::1]/", "https://167772161/", "https://0xac100001/",
 	// Names of this machine.

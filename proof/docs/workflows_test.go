@@ -19,6 +19,7 @@ type workflow struct {
 	On   map[string]any
 	Jobs map[string]struct {
 		TimeoutMinutes string `yaml:"timeout-minutes"`
+		Permissions    map[string]string
 		Strategy       struct {
 			Matrix struct {
 				Include []struct {
@@ -98,7 +99,10 @@ func TestWorkflows(t *testing.T) {
 					require.Positive(t, one.Minutes, "%s: %s may run for ever", name, one.Step)
 				}
 			}
+			signs := j.Permissions["id-token"] != ""
 			for _, s := range j.Steps {
+				require.False(t, signs && (s.Run != "" || strings.Contains(s.Uses, "/checkout@")),
+					"%s: %s signs, so it runs nothing of the repository", name, job)
 				require.NotEqual(t, s.Uses == "", s.Run == "", "%s: %s", name, job)
 				if s.Uses != "" {
 					require.Regexp(t, `^actions/[a-z/-]+@[0-9a-f]{40}$`, s.Uses, "%s: a tag can be moved, a commit cannot", name)
