@@ -348,7 +348,7 @@ func (s cancels) runPayment(ctx context.Context, c *idempotency.Claim) (idempote
 func (s cancels) paymentWaits(
 	ctx context.Context, c *idempotency.Claim, p db.Payment, why error,
 ) (idempotency.Answer, error) {
-	pending := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, PaymentOf(p))
+	pending := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, s.shown(p))
 	return pending, c.YieldOrPark(ctx, why)
 }
 

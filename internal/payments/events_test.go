@@ -126,6 +126,35 @@ func renderedEvents(b *world.Books, stored, rendered int) map[string]string {
 	return data
 }
 
+// TestClientSecretIsSealed: the database does not have the secret of a payment that waits in the clear. The API shows it,
+// also what was stored before there was a key; who cannot decrypt it is shown the payment without it.
+func TestClientSecretIsSealed(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	payment := b.API.Pay("k", b.API.Order(), careful)
+	secret, _ := payment.Get("next_action", "client_secret").(string)
+	require.NotEmpty(t, secret, "%s", payment)
+	stored := b.Text("SELECT next_action::text FROM payments WHERE id = $1", payment.ID())
+	require.NotContains(t, stored, secret)
+	require.Contains(t, stored, `"client_secret": null`, "for a process of the former version")
+	of := func(seen world.Answer) any { return seen.Get("next_action", "client_secret") }
+	require.Equal(t, secret, of(b.API.Get("/v1/payments/"+payment.ID())))
+	require.Contains(t, string(b.API.Get("/v1/payments").Body), secret)
+	require.Equal(t, secret, of(b.API.Pay("k", payment.Get("order_id").(string), careful)))
+
+	shown := payment.Get("next_action")
+	require.NotContains(t, shown, "sealed")
+	plain, err := json.Marshal(shown)
+	require.NoError(t, err)
+	other := b.API.Pay("other", b.API.Order(), careful)
+	b.Exec("UPDATE payments SET next_action = (SELECT next_action FROM payments WHERE id = $2) WHERE id = $1", other.ID(), payment.ID())
+	moved := b.API.Get("/v1/payments/" + other.ID())
+	require.Equal(t, "requires_action", moved.Get("status"))
+	require.Nil(t, moved.Get("next_action"), "that of another payment")
+	b.Exec("UPDATE payments SET next_action = $2 WHERE id = $1", other.ID(), string(plain))
+	require.Equal(t, secret, of(b.API.Get("/v1/payments/"+other.ID())))
+}
+
 // TestNoEventHasAClientSecret: events are kept by brokers and by tenants, and logged.
 func TestNoEventHasAClientSecret(t *testing.T) {
 	t.Parallel()

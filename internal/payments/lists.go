@@ -137,7 +137,7 @@ func (s *Service) ListPayments(ctx context.Context, tenantID string, f Filter, a
 	case string(db.PaymentStatusSucceeded):
 		in.Indexed = ""
 	}
-	return paging.List(limit, in, read, func([]db.Payment) bool { return false }, PaymentOf)
+	return paging.List(limit, in, read, func([]db.Payment) bool { return false }, s.shown)
 }
 
 func (s *Service) paymentsOf(ctx context.Context, tenantID string, f Filter, in paging.Span, n int32) (

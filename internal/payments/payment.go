@@ -437,5 +437,5 @@ func (s *Service) finalAnswer(p Payment, e Settlement, requestID string) idempot
 
 // Pending shows the present state to a client that asks before the end.
 func (s paymentAnswer) Pending(_ context.Context, _ *idempotency.Claim, r *Run) idempotency.Answer {
-	return s.answers.Object(http.StatusAccepted, "/v1/payments/"+r.Payment.ID, PaymentOf(r.Payment))
+	return s.answers.Object(http.StatusAccepted, "/v1/payments/"+r.Payment.ID, s.shown(r.Payment))
 }

@@ -519,7 +519,8 @@ func (s *Service) requireAction(
 		err := c.Phase(ctx, ActionRequired, func(q *db.Queries) (err error) {
 			row, err = q.PaymentSettle(ctx, db.PaymentSettleParams{
 				TenantID: c.TenantID, ID: r.Payment.ID, SeenVersion: r.Payment.Version,
-				Status: db.PaymentStatusRequiresAction, NextAction: out.Intent.NextAction,
+				Status:     db.PaymentStatusRequiresAction,
+				NextAction: s.sealAction(c.TenantID, r.Payment.ID, out.Intent.NextAction),
 			})
 			if err != nil {
 				return fmt.Errorf("settle payment %s: %w", r.Payment.ID, err)

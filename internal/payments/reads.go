@@ -74,7 +74,7 @@ func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment,
 	if err != nil {
 		return Payment{}, notFound(err, "get payment %s", id)
 	}
-	return PaymentOf(row), nil
+	return s.shown(row), nil
 }
 
 // GetRefund returns one refund of the tenant, or ErrNotFound.

@@ -29,6 +29,11 @@ func Answer(tenantID, key string) Place {
 	return Place{Table: "idempotency_keys", Column: "answer_body", Owner: tenantID, ID: key}
 }
 
+// NextAction is what the customer of a payment has to do, with the secret with which anybody could pay it.
+func NextAction(tenantID, paymentID string) Place {
+	return Place{Table: "payments", Column: "next_action", Owner: tenantID, ID: paymentID}
+}
+
 // Payload is an event that waits to be applied: of Stripe's, its ids.
 func Payload(consumer, eventID string) Place {
 	return Place{Table: "inbox_events", Column: "payload", Owner: consumer, ID: eventID}
