@@ -28,6 +28,7 @@ const (
 	replyInvalid    // refused before the key was looked up: says nothing of an earlier attempt
 	replyTurnedAway // 429
 	replyError      // 500, which Stripe stores under the key
+	replyReused     // the key was used with other parameters
 	replyLost       // the connection ended
 	replyCount
 )
@@ -36,7 +37,7 @@ var replyNames = [...]string{
 	replyNone: "nothing", replyDone: "200", replyDeclined: "402 declined", replyConflict: "400 unexpected state",
 	replyTooMuch: "400 too large", replyRefused: "400 refused", replyExpired: "400 expired",
 	replyInvalid: "404", replyTurnedAway: "429",
-	replyError: "500, stored", replyLost: "no response",
+	replyError: "500, stored", replyReused: "400 key in use for another request", replyLost: "no response",
 }
 
 // bodies are the responses, as they are on the wire.
@@ -53,6 +54,7 @@ var bodies = map[reply]struct {
 	replyInvalid:    {404, refusal("resource_missing")},
 	replyTurnedAway: {429, refusal("rate_limit")},
 	replyError:      {500, `{"error":{"type":"api_error","message":"an error"}}`},
+	replyReused:     {400, `{"error":{"type":"idempotency_error","message":"Keys for idempotent requests can only be used with the same parameters they were first used with."}}`},
 }
 
 func refusal(code string) string {
@@ -64,6 +66,7 @@ type verdict struct {
 	effect   stripe.Effect
 	cached   bool
 	replayed bool
+	reused   bool // Stripe knows the key from another request
 }
 
 // verdicts are those of every response to every call, first and replayed, without and with an earlier attempt in
@@ -130,7 +133,7 @@ func ask(ctx context.Context) (verdicts, error) {
 				if out.Replayed != (replayed && r != replyLost) {
 					return nil, fmt.Errorf("%s, %s: replayed is %t", op, replyNames[r], out.Replayed)
 				}
-				concluded := verdict{effect: out.Effect, cached: out.ErrorCached}
+				concluded := verdict{effect: out.Effect, cached: out.ErrorCached, reused: out.Failure.Code == stripe.CodeKeyReused}
 				found[op][r][index(replayed)][index(doubt)] = concluded
 			}
 		}

@@ -40,6 +40,8 @@ var notModelled = map[string]string{
 	"payment_authorized": "a checkout", "capture_refused": "a checkout", "payment_release_due": "a checkout",
 	"payment_release_begun": "a checkout", "payment_refund_begun": "a checkout", "payment_refund_owed": "a checkout",
 
+	"requires_reauthorization": "it holds no money and nobody captures it: the service ends it as it ends a canceled one",
+
 	payments.CreateOrder: "it has one phase, and the order of the model exists",
 	"operator_refund":    "a repair that an operator asks for",
 	"refund_orphan":      "a repair that an operator asks for",

@@ -39,8 +39,9 @@
 //   - Another program pays only intents that the service has recorded, or those of an order that was canceled. An
 //     intent that the service never heard of and that is paid elsewhere is a second charge that no service could
 //     prevent.
-//   - Between what a restore has lost and the next request of a client no day passes, so Stripe still knows the keys.
-//     The reconciler reads what was lost within minutes.
+//   - Between what a restore has lost and the next request of a client no day passes, so Stripe still knows the keys,
+//     unless `api restored` follows the restore (Scope.Announced).
+//     The reconciler reads what was lost within minutes, and after `api restored` before a payment makes an intent.
 //
 // # What it does not cover
 //
@@ -49,9 +50,11 @@
 //     tenants.
 //   - The search for an intent in parts: it is one step, and a backup is never made in the middle of it
 //     (TestBackupDuringASearch is).
-//   - Automatic and manual payments of one order, and with them the cancel of an order's earlier intent before another
-//     is made (TestCaptureIsSwitched has it): it only takes from what could still be paid. Others than the service change
-//     no intent from one to the other. An authorization that Stripe does not say the end of is read once more; in the model it always says it.
+//   - An earlier intent of an order that nothing has used for a day, and is canceled before another is made. Others than
+//     the service change no intent from one kind of capture to the other. An authorization that Stripe does not say the end
+//     of is read once more; in the model it always says it.
+//   - The cancel of an intent that another payment of the order makes way for, as a call of its own: it is one step with
+//     the look that leads to it.
 //   - What Stripe releases of an authorization and shows as a refund (internal/stripe's tests have both regimes).
 //   - The details of waiting: the turn of refunds of one payment, rate limits, the breaker, how long pauses are.
 //   - More than one retry of what is owed: the code has five, and parks after the last as the model does after its

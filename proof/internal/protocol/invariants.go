@@ -89,8 +89,11 @@ func paidTwice(s *state) bool {
 	kept, ended := uint8(0), 0
 	numbers := [intents + 1]int{}
 	for j, i := range s.at.intent {
-		if i.status == paid {
+		switch i.status {
+		case paid:
 			kept += i.took()
+		case held:
+			kept += fullPrice
 		}
 		if i.status != noIntent && s.flags&restored == 0 {
 			numbers[i.number]++

@@ -18,6 +18,7 @@ type Scope struct {
 	Ticks  uint8 // of thirteen hours
 	Copies uint8 // of the database
 
+	Announced bool // `api restored` follows a restore
 	Bank      bool // payments and refunds take time at a bank
 	Others    bool // another program has the account's key
 	Dashboard bool // people work in Stripe's dashboard

@@ -101,7 +101,12 @@ func (x *expander) beginPayment(i int) {
 		flags: x.m.manual(w.key)}
 	x.record(&n, call)
 	n.work[i].pay, n.work[i].order = processing, n.order.status
-	x.send(&n, i, call)
+	if point == paymentRecorded && x.looksFirst(&n, w.key) {
+		n.work[i].at, n.work[i].call = atAccount, call
+		n.work[i].set(recorded, true)
+	} else {
+		x.send(&n, i, call)
+	}
 	x.emit(&n, StepBeginPayment, actor(i), keyNames[w.key])
 	x.beginInDoubt(i, &n)
 }
@@ -142,6 +147,9 @@ func (x *expander) advancePayment(n *state, i int) {
 	switch n.key[w.key].point {
 	case paymentRecorded:
 		w.at, w.call = atAttempt, createCalls+n.pay[w.key].number-1
+		if x.looksFirst(n, w.key) {
+			w.at = atAccount
+		}
 	case intentRecorded:
 		w.at, w.call, w.why, w.intent = atRead, confirms+w.key, whyBefore, n.pay[w.key].intent
 	case actionRequired:

@@ -62,6 +62,8 @@ func (x *expander) worker(i int) {
 		x.listRefunds(i)
 	case atRecover:
 		x.recoverIntent(i)
+	case atAccount:
+		x.account(i)
 	case atRecordIntent:
 		x.recordIntent(i)
 	case atNextIntent:
@@ -88,6 +90,8 @@ func (x *expander) worker(i int) {
 		x.hold(i)
 	case atFinishCapture:
 		x.finishCapture(i)
+	case atFinishPaidBy:
+		x.finishPaidBy(i)
 	}
 }
 

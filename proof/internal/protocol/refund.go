@@ -104,10 +104,10 @@ func (x *expander) listRefunds(i int) {
 		x.settleRefund(&n, i)
 	case w.why == whyRefused:
 		w.at, w.end = atFinishRefund, endRefused
-	case call.outcome != notCalled && x.age(&n, call.first) > refundLostAfter:
-		w.at, w.end = atFinishRefund, endRefused
 	case row.stripe != 0:
 		x.wait(&n, i)
+	case call.outcome != notCalled && x.age(&n, call.first) > refundLostAfter:
+		w.at, w.end = atFinishRefund, endRefused
 	case call.outcome != notCalled && x.exhausted(&n, call) && row.units > x.leftAtStripe(&n, w.intent):
 		w.at, w.end = atFinishRefund, endRefused
 	case call.outcome != notCalled && x.exhausted(&n, call):

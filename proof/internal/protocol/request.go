@@ -133,7 +133,7 @@ func (x *expander) refuse(n *state, i int, a answer) {
 // takeOver claims an unfinished key without a holder. The worker reads its rows, and goes on from the recovery point.
 func (x *expander) takeOver(n *state, i int) {
 	row := &n.key[n.work[i].key]
-	row.holder, row.over = uint8(i+1), false
+	row.holder, row.over, row.parked = uint8(i+1), false, false
 	n.work[i].set(begun, true)
 	x.resume(n, i)
 }
@@ -141,7 +141,7 @@ func (x *expander) takeOver(n *state, i int) {
 // resume goes on from the recovery point with rows that are read now.
 func (x *expander) resume(n *state, i int) {
 	w := &n.work[i]
-	w.set(recorded|inDoubt|seenFailed|doneCancel|expired, false)
+	w.set(recorded|inDoubt|seenFailed|doneCancel|expired|keyReused, false)
 	w.tries, w.end, w.seen, w.object, w.received = 0, endNone, noIntent, 0, 0
 	w.order = n.order.status
 	switch x.m.operation(w.key) {

@@ -35,6 +35,8 @@ const (
 	AuthorizedIsRead
 	AmountIsCompared
 	CaptureDoubt
+	OtherKind
+	LostLifeFirst
 )
 
 // Left is a rule as it can be left out, with what then breaks.
@@ -107,9 +109,18 @@ var Rules = []Left{
 		I23, "a payment"},
 	{SearchBeforeNext, "search-before-next",
 		"after a stored error of a request that is not recorded, an intent is searched for before another is made",
-		[]string{"internal/payments/payment_resume.go#mayMakeAnother", "internal/calls/calls.go#BeganHere",
+		[]string{"internal/payments/payment_resume.go#makeAnother", "internal/calls/calls.go#BeganHere",
 			"internal/payments/repair_find_intent.go#recoverIntent"},
 		I1, "a restore"},
+	{OtherKind, "other-kind",
+		"an intent that is captured in the other way is canceled, or holds the order's money, before another is made",
+		[]string{"internal/payments/repair_find_intent.go#choose", "internal/payments/repair_find_intent.go#endOther",
+			"internal/payments/payment_resume.go#createUnanswered"},
+		I1, "a restore and both kinds of capture"},
+	{LostLifeFirst, "lost-life-first",
+		"after a restore a payment first accounts for what the lost life has made at Stripe for its order",
+		[]string{"internal/payments/repair_find_intent.go#accountForLostLife"},
+		I1, "a restore and both kinds of capture"},
 	{CancelWaits, "cancel-waits", "an order is not canceled while a confirm is in flight",
 		[]string{"internal/payments/cancel.go#beginOrder"},
 		I14, "a payment and a cancel"},

@@ -52,6 +52,17 @@ var Scopes = []Scope{
 		Tries: 1, Faults: 1, Copies: 1, Ticks: 1,
 	},
 	{
+		Name:  "a restore and both kinds of capture",
+		What:  "a payment and an authorization of one order, and a database that goes back, perhaps after a day; `api restored` follows",
+		asks:  [clients]Operation{Pay, Authorize},
+		Tries: 1, Copies: 1, Ticks: 2, Announced: true,
+	},
+	{
+		Name: "an unannounced restore and both kinds of capture",
+		What: "the same within a day, and nobody runs `api restored`", asks: [clients]Operation{Pay, Authorize},
+		Tries: 1, Copies: 1, Ticks: 1,
+	},
+	{
 		Name: "a restore and a refund", What: "a payment and a refund of a part, and a database that goes back",
 		asks:  [clients]Operation{Pay, RefundPart},
 		Tries: 1, Acts: 1, Copies: 1, Ticks: 1, Dashboard: true,

@@ -197,6 +197,7 @@ type memory struct {
 	intent intentStatus // as the reply showed it
 	object uint8        // that it made, from 1
 	since  uint8
+	manual bool // of a creation: what it asked for
 }
 
 // client sends one request, and again until it has a final answer.

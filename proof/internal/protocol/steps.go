@@ -24,6 +24,7 @@ const (
 	StepRecordIntent
 	StepNextIntent
 	StepSearch
+	StepAccount
 	StepRequireAction
 	StepReadIntent
 	StepFinishPaid
@@ -31,6 +32,7 @@ const (
 	StepFinishFailed
 	StepFinishClosed
 	StepFinishCanceled
+	StepFinishPaidBy
 	StepFinishStored
 	StepIntentSpent
 	StepAttempt
@@ -60,6 +62,7 @@ const (
 	StepSweep
 	StepWebhook
 	StepReplayed
+	StepKeyReused
 	StepCreated
 	StepCharged
 	StepDeclined
@@ -158,7 +161,11 @@ var descriptions = [stepCount]description{
 		inQueries+"payments.sql#PaymentIntentRecord"),
 	StepNextIntent: at("commits that the payment uses another intent:",
 		inResume+"nextIntent", inQueries+"payments.sql#PaymentNextIntent"),
-	StepSearch:        at("searches Stripe for the intent", inRepair+"find_intent.go#recoverIntent"),
+	StepSearch: at("searches Stripe for the intent, and cancels what else could be paid", inResume+"makeAnother",
+		inRepair+"find_intent.go#recoverIntent", inRepair+"find_intent.go#choose", inRepair+"find_intent.go#endOther"),
+	StepAccount: at("accounts for other intents of the order, before it creates one:", inResume+"endEarlier",
+		"internal/payments/cancel_intent.go#closeEarlier", inRepair+"find_intent.go#accountForLostLife",
+		inQueries+"lives.sql#UnaccountedIntents"),
 	StepRequireAction: at("commits requires_action, and answers 202:", inResume+"requireAction"),
 	StepReadIntent: at("reads the intent at Stripe:",
 		inResume+"settle", inResume+"settlePaid", inResume+"awaitCustomer", inResume+"confirmedBefore", inResume+"readAgain"),
@@ -168,7 +175,9 @@ var descriptions = [stepCount]description{
 	StepFinishClosed: at("commits T2, failed, with its intent closed:",
 		inResume+"failed", inResume+"notAuthenticated"),
 	StepFinishCanceled: at("commits T2, canceled:", inResume+"canceled"),
-	StepFinishStored:   at("commits the answer of a payment that has ended:", inResume+"finishOtherwise"),
+	StepFinishPaidBy: at("commits T2, failed, and adopts the intent that has the order's money:", inResume+"finishPaidBy",
+		inResume+"paidOtherwise"),
+	StepFinishStored: at("commits the answer of a payment that has ended:", inResume+"finishOtherwise"),
 	StepIntentSpent: at("commits that the intent pays nothing",
 		inResume+"intentSpent", inQueries+"payments.sql#PaymentIntentSpent"),
 	StepAttempt: at("commits an attempt and sends",
@@ -220,6 +229,7 @@ var descriptions = [stepCount]description{
 		"internal/payments/webhook.go#applyRefundsSeen"),
 
 	StepReplayed:            at("repeats its response to"),
+	StepKeyReused:           at("refuses, because the key was used with another request:"),
 	StepCreated:             at("creates"),
 	StepCharged:             at("charges"),
 	StepDeclined:            at("declines"),

@@ -16,6 +16,11 @@ func (x *expander) execute(i int) {
 	known := x.s.at.memory[r.call]
 	if !r.own && known.reply != replyNone && x.age(x.s, known.since) <= service.KeyLifetime {
 		n := *x.s
+		if operationOf(r.call) == stripe.OpCreateIntent && known.manual != r.manual {
+			x.respond(&n, i, request{reply: replyReused})
+			x.emit(&n, StepKeyReused, atStripe, callNames[r.call])
+			return
+		}
 		x.respond(&n, i, request{reply: known.reply, replay: true, status: known.intent, object: known.object,
 			listed: x.listed(&n, r, known.object)})
 		x.emit(&n, StepReplayed, atStripe, callNames[r.call])
@@ -76,7 +81,8 @@ func (x *expander) remember(n *state, i int, r, with request) {
 		n.broken = I12
 	}
 	if !r.own {
-		n.at.memory[r.call] = memory{reply: with.reply, intent: with.status, object: with.object, since: n.hours}
+		n.at.memory[r.call] = memory{reply: with.reply, intent: with.status, object: with.object, since: n.hours,
+			manual: r.manual}
 	}
 	x.respond(n, i, with)
 }

@@ -33,6 +33,7 @@ const (
 	atRead
 	atList
 	atRecover
+	atAccount
 	atRecordIntent
 	atNextIntent
 	atAction
@@ -46,6 +47,7 @@ const (
 	atFinishRefund
 	atHold
 	atFinishCapture
+	atFinishPaidBy
 )
 
 // memo is what a worker remembers.
@@ -64,6 +66,7 @@ const (
 	liveAtRead                  // the order had a live payment when it was read
 	doneCancel                  // the cancel that was asked for is done; nothing comes of the capture any more
 	expired                     // the network has dropped the authorization
+	keyReused                   // Stripe knows the creation's key from another request
 )
 
 func (w *worker) has(m memo) bool { return w.flags&m != 0 }
