@@ -347,6 +347,14 @@ func TestQueriesOfStock(t *testing.T) {
 			held: changes reservations/held/anvil: expires_at=null
 			pinned: returns 0
 			released: returns 0`},
+		{rule: "KeepsWhatMayHaveExpired", query: q.ReservationsHold, each: "held pinned released", with: func(of string) any {
+			return db.ReservationsHoldParams{TenantID: tenant, CheckoutID: of, Hold: time.Hour}
+		}, want: `
+			held: returns 2
+			held: changes reservations/held/anvil: expires_at=now+1h
+			held: changes reservations/held/clock: expires_at=now+1h
+			pinned: returns 0
+			released: returns 0`},
 		{rule: "Sells", query: q.ReservationsEnd,
 			with: db.ReservationsEndParams{TenantID: tenant, CheckoutID: "held", Status: "consumed"}, want: `
 			returns 2
