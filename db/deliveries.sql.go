@@ -518,6 +518,8 @@ func (q *Queries) DeliveryRetry(ctx context.Context, arg DeliveryRetryParams) (i
 const DeliveryStats = `-- name: DeliveryStats :one
 SELECT count(*)::bigint AS pending,
     (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')::bigint AS failed,
+    (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed' AND http_status IS DISTINCT FROM 410
+        AND ended_at > clock_timestamp() - interval '1 day')::bigint AS failed_lately,
     coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS oldest_seconds
 FROM webhook_deliveries
 WHERE status = 'pending'
@@ -526,13 +528,20 @@ WHERE status = 'pending'
 type DeliveryStatsRow struct {
 	Pending       int64
 	Failed        int64
+	FailedLately  int64
 	OldestSeconds float64
 }
 
-// Counts pending and failed deliveries, for the metrics.
+// Counts pending and failed deliveries, for the metrics. Failed lately are those of a day, without those to an endpoint
+// that said that it is gone.
 func (q *Queries) DeliveryStats(ctx context.Context) (DeliveryStatsRow, error) {
 	row := q.db.QueryRow(ctx, DeliveryStats)
 	var i DeliveryStatsRow
-	err := row.Scan(&i.Pending, &i.Failed, &i.OldestSeconds)
+	err := row.Scan(
+		&i.Pending,
+		&i.Failed,
+		&i.FailedLately,
+		&i.OldestSeconds,
+	)
 	return i, err
 }

@@ -173,9 +173,12 @@ WITH old AS MATERIALIZED (
 DELETE FROM webhook_deliveries e USING old WHERE e.tenant_id = old.tenant_id AND e.id = old.id;
 
 -- name: DeliveryStats :one
--- Counts pending and failed deliveries, for the metrics.
+-- Counts pending and failed deliveries, for the metrics. Failed lately are those of a day, without those to an endpoint
+-- that said that it is gone.
 SELECT count(*)::bigint AS pending,
     (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')::bigint AS failed,
+    (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed' AND http_status IS DISTINCT FROM 410
+        AND ended_at > clock_timestamp() - interval '1 day')::bigint AS failed_lately,
     coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS oldest_seconds
 FROM webhook_deliveries
 WHERE status = 'pending';

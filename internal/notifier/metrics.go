@@ -25,7 +25,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		pending: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_pending",
 			Help: "Webhook deliveries that are still to be made."}),
 		failed: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_failed",
-			Help: "Webhook deliveries that failed for three days and are no longer retried."}),
+			Help: "Webhook deliveries that failed for three days and, within the last day, were given up. A 410 is not counted."}),
 		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_oldest_seconds",
 			Help: "Age of the oldest webhook delivery still to be made."}),
 	}

@@ -407,7 +407,7 @@ func (n *Notifier) measure(ctx context.Context) error {
 	}
 	n.measured = time.Now()
 	n.metrics.pending.Set(float64(stats.Pending))
-	n.metrics.failed.Set(float64(stats.Failed))
+	n.metrics.failed.Set(float64(stats.FailedLately))
 	n.metrics.oldest.Set(stats.OldestSeconds)
 	return nil
 }

@@ -367,7 +367,7 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			returns 1
 			deletes webhook_deliveries/b_failed_2`},
 		{rule: "Counts", query: q.DeliveryStats, want: `
-			row Pending=14 Failed=4 OldestSeconds=-6h1m`},
+			row Pending=14 Failed=4 FailedLately=3 OldestSeconds=-6h1m`},
 	})
 }
 

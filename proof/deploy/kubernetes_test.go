@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,22 @@ func TestKubernetesRunsTheService(t *testing.T) {
 		require.Equal(t, time.Duration(*api.StopGracePeriod), time.Duration(grace)*time.Second, "as Compose has it")
 		require.Contains(t, fmt.Sprint(at(deployment, "spec", "template", "spec", "containers", "env")),
 			"map[name:DRAIN_DELAY value:5s]", "the contract's")
+	})
+	t.Run("StripeIsCalledAsOftenAsOneAccountMay", func(t *testing.T) {
+		t.Parallel()
+		replicas, _ := at(deployment, "spec", "replicas").(int)
+		surge, _ := at(deployment, "spec", "strategy", "rollingUpdate", "maxSurge").(int)
+		require.Equal(t, []int{3, 1}, []int{replicas, surge})
+		env, _ := at(deployment, "spec", "template", "spec", "containers", "env").([]any)
+		rps := 25. // of a process that is told nothing
+		for _, e := range env {
+			if o, ok := e.(object); ok && o["name"] == "STRIPE_RPS" {
+				var err error
+				rps, err = strconv.ParseFloat(fmt.Sprint(o["value"]), 64)
+				require.NoError(t, err)
+			}
+		}
+		require.LessOrEqual(t, float64(replicas+surge)*rps, 25., "Stripe's limit of an account")
 	})
 	t.Run("NoPodMayMoreThanItNeeds", func(t *testing.T) {
 		t.Parallel()

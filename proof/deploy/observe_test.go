@@ -423,7 +423,8 @@ func (o *observed) parkedByHand() act {
 				`'-infinity' WHERE consumer = 'notifier' AND event_id = 'ord_parked-2' AND status = 'parked'`)
 			o.Exec(`UPDATE webhook_deliveries
 				SET status = 'pending', attempts = 0, ended_at = NULL, leased_until = '-infinity' WHERE tenant_id = $1
-				AND status = 'failed'`, o.Tenant.ID)
+				AND status = 'failed' AND endpoint_id IN (SELECT id FROM webhook_endpoints WHERE tenant_id = $1 AND disabled_at IS NULL)`,
+				o.Tenant.ID)
 		},
 	}
 }
