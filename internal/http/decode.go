@@ -57,8 +57,16 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 // checkMediaType refuses a body that is not declared as JSON, because its bytes may mean
 // something else. Of a request without a body it means nothing: many clients name a type with every POST.
 func checkMediaType(r *http.Request, body []byte) error {
+	if len(body) == 0 {
+		return nil
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return &problem{
+			code: codeUnsupportedMediaType, detail: "Send the body as it is, without a Content-Encoding such as gzip.",
+		}
+	}
 	header := r.Header.Get("Content-Type")
-	if header == contentJSON || len(body) == 0 {
+	if header == contentJSON {
 		return nil
 	}
 	media, params, err := mime.ParseMediaType(header)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 )
 
 // readinessTimeout is short, because a load balancer that gets no response in time usually
@@ -63,7 +64,16 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	s.answersReady(r, err == nil)
 	switch {
 	case err != nil:
-		s.refuse(w, r, fmt.Errorf("%w %w", unavailable(reasonDatabase, time.Second, "The database is unavailable."), err))
+		detail := "The database is unavailable."
+		switch {
+		case postgres.DiskFull(err):
+			detail = "The disk of the database is full."
+		case errors.Is(err, postgres.ErrReadOnly):
+			detail = "The database is read-only: a standby, or about to be replaced by one."
+		case errors.Is(err, postgres.ErrNoRights):
+			detail = "The database refuses the role of this process."
+		}
+		s.refuse(w, r, fmt.Errorf("%w %w", unavailable(reasonDatabase, time.Second, detail), err))
 	default:
 		write(w, idempotency.Answer{
 			Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`),

@@ -154,6 +154,10 @@ func problemOf(err error) *problem {
 			return &problem{code: row.code, detail: row.detail, retryAfter: row.retryAfter}
 		}
 	}
+	if postgres.DiskFull(err) {
+		return unavailable(reasonDatabase, time.Second,
+			"The disk of the database is full. Retry the request unchanged.")
+	}
 	if postgres.Unavailable(err) {
 		return unavailable(reasonDatabase, time.Second,
 			"The service cannot reach its database. Retry the request unchanged.")

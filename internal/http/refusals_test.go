@@ -89,6 +89,7 @@ func refusals(order, payment string) []refusal {
 		{name: "no media type", headers: []string{"Content-Type: -"}, status: 415, code: "unsupported-media-type"},
 		{name: "another JSON", headers: []string{"Content-Type: application/merge-patch+json"}, status: 415,
 			code: "unsupported-media-type"},
+		{name: "compressed", headers: []string{"Content-Encoding: gzip"}, status: 415, code: "unsupported-media-type"},
 		{name: "another charset", headers: []string{"Content-Type: application/json; charset=iso-8859-1"},
 			status: 415, code: "unsupported-media-type"},
 		{name: "media type of white space", headers: []string{"Content-Type: text/plain"},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/postgres"
@@ -309,5 +310,15 @@ func TestDifference(t *testing.T) {
 		`{"c":2,"a":{"b":1}}`:             "the order of its members",
 	} {
 		require.Contains(t, difference("", `{"a":{"b":1},"c":2}`, now), want)
+	}
+}
+
+// A full disk is named: a database that responds is not one that cannot be reached.
+func TestProblemOfAFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{&pgconn.PgError{Code: "53100"}, fmt.Errorf("probe: %w", postgres.ErrDiskFull)} {
+		p := problemOf(err)
+		require.Equal(t, codeUnavailable, p.code)
+		require.Contains(t, p.detail, "disk of the database is full")
 	}
 }

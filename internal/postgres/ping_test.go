@@ -53,3 +53,26 @@ func TestPingAsksForRights(t *testing.T) {
 	}
 	require.NoError(t, openAs(t, dbtest.Empty(t)).Ping(t.Context()), "what is not there is no matter of rights")
 }
+
+// TestPingAsksForTheDisk: a server whose disk is full answers every question, so once a statement has met that, the probe
+// writes. A limit of temporary files stands for the end of the disk.
+func TestPingAsksForTheDisk(t *testing.T) {
+	t.Parallel()
+	url := dbtest.URL(t)
+	admin := connect(t, url)
+	database := ""
+	require.NoError(t, admin.QueryRow(t.Context(), "SELECT current_database()").Scan(&database))
+	_, err := admin.Exec(t.Context(), `ALTER DATABASE "`+database+`" SET temp_file_limit = '64kB'`)
+	require.NoError(t, err)
+	pool := openAs(t, url)
+	require.NoError(t, pool.Ping(t.Context()), "nobody has met the end of the disk")
+	_, err = pool.Raw().Exec(t.Context(), `DO $$ BEGIN RAISE 'could not extend file' USING ERRCODE = '53100'; END $$`)
+	require.True(t, postgres.DiskFull(err))
+	for range 2 {
+		require.ErrorIs(t, pool.Ping(t.Context()), postgres.ErrDiskFull)
+	}
+	_, err = admin.Exec(t.Context(), `ALTER DATABASE "`+database+`" RESET temp_file_limit`)
+	require.NoError(t, err)
+	pool.Reset()
+	require.NoError(t, pool.Ping(t.Context()))
+}

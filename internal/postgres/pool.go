@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,7 +67,8 @@ type Pool struct {
 	standby *Batched[string, struct{}] // of AwaitStandby
 	within  time.Duration              // bounds the wait for one response
 
-	prepares   bool // also behind a pooler, as the connection string says
+	prepares   bool         // also behind a pooler, as the connection string says
+	full       *atomic.Bool // a statement has met the end of the disk, and no probe has written since
 	readOnly   bool
 	migrations fs.FS
 	box        *sealed.Box
@@ -130,6 +132,8 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		refuseReadOnly(cfg.ConnConfig)
 	}
 	loseLocalCommits(cfg.ConnConfig)
+	full := new(atomic.Bool)
+	noticeFullDisk(cfg.ConnConfig, full)
 	// The check sends nothing, but the next statement gets the connection that was unused for longest. So it must not
 	// come more often than they are closed, or statements that one connection could take would keep several open.
 	idle := cmp.Or(o.Idle, idleFor)
@@ -164,7 +168,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	within := statement + responseSlack
 	p := &Pool{
 		within: within, lanes: &lanes{within: within}, readOnly: o.ReadOnly, migrations: o.Migrations, box: o.Box,
-		prepares: prepares,
+		prepares: prepares, full: full,
 	}
 	if p.migrations == nil {
 		p.migrations = embedded()
@@ -238,7 +242,7 @@ func (p *Pool) pools() []*pgxpool.Pool {
 func (p *Pool) ForAPIKeys() *db.Queries { return db.New(bounded{scoped{p.keys, setScope}, p.within}) }
 
 // Ping checks that the server responds and, unless the pool is for reading, can be written to by the role of the pool,
-// on a connection that nothing else uses.
+// on a connection that nothing else uses. Once a statement has met a full disk, the disk has to be written to as well.
 func (p *Pool) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
@@ -260,6 +264,11 @@ func (p *Pool) ping(ctx context.Context) (closed bool, err error) {
 		err = conn.Ping(ctx)
 	} else {
 		err = checkUsable(ctx, conn.Conn().PgConn())
+		if err == nil && p.full.Load() {
+			if err = checkDisk(ctx, conn.Conn().PgConn()); err == nil {
+				p.full.Store(false)
+			}
+		}
 	}
 	if errors.Is(err, ErrReadOnly) {
 		_ = conn.Conn().Close(ctx) // Released, it leaves the pool.

@@ -52,7 +52,7 @@ const deliveryRows = `
 	  a_due_2     well         pending    -2h           1         .         -5h         .            .           .
 	  a_leased    well         pending    +1h           1         .         -5h         .            .           .
 	  a_fails     fails        pending    -5h           1         .         -5h         .            .           .
-	  b_failed    well         failed     .             9         -4h       -9h         404          refused     .
+	  b_failed    well         failed     .             9         -4h       -9h         410          refused     .
 	  b_failed_2  ended        failed     .             9         -6h       -8h         .            refused     .
 	  c_done      well         delivered  .             2         -5h       -9h         200          .           -5h
 	  c_done_2    well         delivered  .             2         -1h       -9h         200          .           .
@@ -128,7 +128,7 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			postponed: row ID=postponed EndpointID=well EventID=postponed EventType=t Status=pending
 				NextAttemptAt=+1h CreatedAt=-9h
 			b_failed: row ID=b_failed EndpointID=well EventID=b_failed EventType=t Status=failed Attempts=9
-				HttpStatus=404 NextAttemptAt=-9h CreatedAt=-9h Tried=true
+				HttpStatus=410 NextAttemptAt=-9h CreatedAt=-9h Tried=true
 			c_done: row ID=c_done EndpointID=well EventID=c_done EventType=t Status=delivered Attempts=2
 				HttpStatus=200 LastAttemptAt=-5h NextAttemptAt=-9h CreatedAt=-9h Tried=true`},
 		{rule: "HasAllStatuses", query: q.DeliveryList, with: db.DeliveryListParams{TenantID: tenant, EndpointID: "well",
@@ -137,7 +137,7 @@ func TestQueriesOfDeliveries(t *testing.T) {
 				HttpStatus=200 NextAttemptAt=-9h CreatedAt=-9h
 			row ID=c_done EndpointID=well EventID=c_done EventType=t Status=delivered Attempts=2 HttpStatus=200
 				LastAttemptAt=-5h NextAttemptAt=-9h CreatedAt=-9h
-			row ID=b_failed EndpointID=well EventID=b_failed EventType=t Status=failed Attempts=9 HttpStatus=404
+			row ID=b_failed EndpointID=well EventID=b_failed EventType=t Status=failed Attempts=9 HttpStatus=410
 				NextAttemptAt=-9h CreatedAt=-9h
 			row ID=a_leased EndpointID=well EventID=a_leased EventType=t Status=pending Attempts=1
 				NextAttemptAt=+1h CreatedAt=-5h
@@ -151,7 +151,7 @@ func TestQueriesOfDeliveries(t *testing.T) {
 				HttpStatus=200 NextAttemptAt=-9h CreatedAt=-9h
 			row ID=c_done EndpointID=well EventID=c_done EventType=t Status=delivered Attempts=2 HttpStatus=200
 				LastAttemptAt=-5h NextAttemptAt=-9h CreatedAt=-9h
-			row ID=b_failed EndpointID=well EventID=b_failed EventType=t Status=failed Attempts=9 HttpStatus=404
+			row ID=b_failed EndpointID=well EventID=b_failed EventType=t Status=failed Attempts=9 HttpStatus=410
 				NextAttemptAt=-9h CreatedAt=-9h`},
 		{rule: "FollowsAnother", query: q.DeliveryList, with: db.DeliveryListParams{TenantID: tenant, EndpointID: "well",
 			Statuses: []string{"pending", "delivered"}, After: "c_done", LimitRows: 2}, show: "ID", want: `
@@ -367,7 +367,7 @@ func TestQueriesOfDeliveries(t *testing.T) {
 			returns 1
 			deletes webhook_deliveries/b_failed_2`},
 		{rule: "Counts", query: q.DeliveryStats, want: `
-			row Pending=14 Failed=4 FailedLately=3 OldestSeconds=-6h1m`},
+			row Pending=14 Failed=4 FailedLately=2 OldestSeconds=-6h1m`},
 	})
 }
 

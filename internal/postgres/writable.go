@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -18,7 +19,46 @@ var ErrReadOnly = errors.New("the server is read-only: a standby, or default_tra
 // the tables. They change their owner, or the role that serves was retired too early.
 var ErrNoRights = errors.New("permission denied: the role may not read and write the service's tables")
 
-const readOnlyTransaction = "25006" // read_only_sql_transaction
+// ErrDiskFull means that the server responds and cannot write, because its disk is full.
+var ErrDiskFull = errors.New("the disk of the database is full")
+
+const (
+	readOnlyTransaction = "25006" // read_only_sql_transaction
+	diskFull            = "53100"
+)
+
+// DiskFull reports whether err means that the disk of the database is full.
+func DiskFull(err error) bool {
+	var refused *pgconn.PgError
+	return errors.Is(err, ErrDiskFull) || errors.As(err, &refused) && refused.Code == diskFull
+}
+
+// noticeFullDisk sets full once any statement has failed because the disk is full.
+func noticeFullDisk(cfg *pgx.ConnConfig, full *atomic.Bool) {
+	next := cfg.OnPgError
+	cfg.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		if err.Code == diskFull {
+			full.Store(true)
+		}
+		return next == nil || next(conn, err)
+	}
+}
+
+// Needs two megabytes of the server's disk for as long as it runs, and no right on anything.
+const askDisk = `-- Disk
+SET work_mem = '64kB'; SELECT count(*) FROM (SELECT repeat(g::text, 300) AS r FROM generate_series(1, 2000) g ORDER BY r OFFSET 0) AS sorted;
+RESET work_mem`
+
+// checkDisk returns ErrDiskFull if the server cannot write to its disk. Only what has to be written to a file tells: a
+// table may have room left in the pages that it has.
+func checkDisk(ctx context.Context, conn *pgconn.PgConn) error {
+	_, err := conn.Exec(ctx, askDisk).ReadAll()
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && strings.HasPrefix(refused.Code, "53") { // insufficient_resources
+		return fmt.Errorf("%w: %w", ErrDiskFull, err)
+	}
+	return err
+}
 
 // refuseReadOnly keeps connections to a server that cannot be written to out of a pool. It connects to none, but to the
 // next host of the connection string, whatever target_session_attrs says: what a standby returns is old, and a key that
