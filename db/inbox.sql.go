@@ -383,3 +383,22 @@ func (q *Queries) InboxUnpark(ctx context.Context, arg InboxUnparkParams) (int64
 	}
 	return result.RowsAffected(), nil
 }
+
+const StripeEventKinds = `-- name: StripeEventKinds :one
+SELECT count(*) FILTER (WHERE type NOT LIKE 'v1.%')::bigint AS snapshots, count(*) FILTER (WHERE type LIKE 'v1.%')::bigint AS thin
+FROM (SELECT consumer, type FROM inbox_events WHERE status = 'done' ORDER BY done_at DESC LIMIT 1000) AS lately
+WHERE consumer = 'stripe'
+`
+
+type StripeEventKindsRow struct {
+	Snapshots int64
+	Thin      int64
+}
+
+// What kinds of Stripe's events are among the last thousand that were applied by any consumer.
+func (q *Queries) StripeEventKinds(ctx context.Context) (StripeEventKindsRow, error) {
+	row := q.db.QueryRow(ctx, StripeEventKinds)
+	var i StripeEventKindsRow
+	err := row.Scan(&i.Snapshots, &i.Thin)
+	return i, err
+}

@@ -686,6 +686,37 @@ func (q *Queries) PaymentIntentEnded(ctx context.Context, arg PaymentIntentEnded
 	return result.RowsAffected(), nil
 }
 
+const PaymentIntentNewest = `-- name: PaymentIntentNewest :many
+SELECT newest.intent_id::text AS intent_id
+FROM (SELECT id FROM tenants ORDER BY id LIMIT 100) AS t
+CROSS JOIN LATERAL (
+    SELECT p.intent_id, p.created_at FROM payments p
+    WHERE p.tenant_id = t.id AND p.intent_id IS NOT NULL ORDER BY p.id DESC LIMIT 1
+) AS newest
+ORDER BY newest.created_at DESC LIMIT 1
+`
+
+// The PaymentIntent of the newest payment of each of some tenants, newest first.
+func (q *Queries) PaymentIntentNewest(ctx context.Context) ([]string, error) {
+	rows, err := q.db.Query(ctx, PaymentIntentNewest)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var intent_id string
+		if err := rows.Scan(&intent_id); err != nil {
+			return nil, err
+		}
+		items = append(items, intent_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const PaymentIntentRecord = `-- name: PaymentIntentRecord :many
 WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key, a.lease_token, a.recovery_point, a.payment_id, a.intent_id, a.create_key, a.stripe_request_id

@@ -97,7 +97,7 @@ type patient struct {
 
 // examine runs the groups of checks side by side. None waits for another, and none stops another.
 func examine(ctx context.Context, p patient) doctorReport {
-	groups := []func(context.Context, *diagnosis){p.settings, p.database, p.stripe, p.broker}
+	groups := []func(context.Context, *diagnosis){p.settings, p.database, p.stripe, p.together, p.broker}
 	found := make([]diagnosis, len(groups))
 	var all sync.WaitGroup
 	for i, group := range groups {

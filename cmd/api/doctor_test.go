@@ -184,7 +184,7 @@ func TestDoctor(t *testing.T) {
 			require.Equal(t, healthy, check.Status, "%s: %s", id, check.Detail)
 		}
 		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
-		require.Len(t, found, 26)
+		require.Len(t, found, 28)
 	})
 
 	t.Run("TakesNoEventOfATypeThatIsNotSentForTheLast", func(t *testing.T) {
@@ -740,7 +740,7 @@ func TestDoctorIsBounded(t *testing.T) {
 	for _, id := range []string{"database.reachable", "stripe.reachable", "broker.reachable"} {
 		require.Equal(t, bad, found[id], id)
 	}
-	require.Len(t, report.Checks, 25)
+	require.Len(t, report.Checks, 27)
 }
 
 // TestDoctorEscapesWhatCameFromOutside: Stripe and proxies choose the text of errors.

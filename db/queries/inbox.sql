@@ -106,3 +106,9 @@ SELECT consumer,
 FROM inbox_events
 WHERE status <> 'done'
 GROUP BY consumer;
+
+-- name: StripeEventKinds :one
+-- What kinds of Stripe's events are among the last thousand that were applied by any consumer.
+SELECT count(*) FILTER (WHERE type NOT LIKE 'v1.%')::bigint AS snapshots, count(*) FILTER (WHERE type LIKE 'v1.%')::bigint AS thin
+FROM (SELECT consumer, type FROM inbox_events WHERE status = 'done' ORDER BY done_at DESC LIMIT 1000) AS lately
+WHERE consumer = 'stripe';

@@ -442,3 +442,13 @@ LIMIT 1;
 -- name: TenantServedHere :one
 -- Whether the tenant is served here. What Stripe has of any other is not ours to judge.
 SELECT EXISTS (SELECT FROM tenants WHERE id = @id AND moved_to IS NULL);
+
+-- name: PaymentIntentNewest :many
+-- The PaymentIntent of the newest payment of each of some tenants, newest first.
+SELECT newest.intent_id::text AS intent_id
+FROM (SELECT id FROM tenants ORDER BY id LIMIT 100) AS t
+CROSS JOIN LATERAL (
+    SELECT p.intent_id, p.created_at FROM payments p
+    WHERE p.tenant_id = t.id AND p.intent_id IS NOT NULL ORDER BY p.id DESC LIMIT 1
+) AS newest
+ORDER BY newest.created_at DESC LIMIT 1;
