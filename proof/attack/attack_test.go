@@ -69,7 +69,7 @@ func TestAttacksSucceedWhereNothingStopsThem(t *testing.T) {
 	needsAService := []string{ // which makes what they look at
 		"replayed webhook", "scripts in text", "secrets in outputs", "slow clients", "escapes in the terminal",
 		"broker forgery", "internal addresses", "hostile endpoints", "hostile answers of Stripe", "hostile broker", "read-only server", "connection slots", "full disk",
-		"memory", "unfinished headers", "unread answers",
+		"memory", "unfinished headers", "unread answers", "half-sent bodies",
 	}
 	for _, a := range attacks {
 		if slices.Contains(needsAService, a.name) || strings.HasPrefix(a.name, "flood of ") {

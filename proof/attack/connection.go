@@ -11,7 +11,7 @@ import (
 // stolenConnection: the service's own role is refused what the service never does.
 var stolenConnection = attack{
 	name: "stolen connection string", who: "who has the service's connection string",
-	tries: "to read without naming a tenant; as all tenants: another role, the guards taken away, programs and files of the server, money moved on, answers, events, bookings and the trail changed or deleted",
+	tries: "to read without naming a tenant, and what others type in their sessions; as all tenants: another role, the guards taken away, programs and files of the server, money moved on, answers, events, bookings and the trail changed or deleted",
 	holds: "no row without a tenant; each statement is refused, and the victim's rows are as they were",
 	run: func(ctx context.Context, s *site) (string, error) {
 		pool, err := postgres.Open(ctx, s.service, postgres.Options{MaxConn: 1})
@@ -29,6 +29,9 @@ var stolenConnection = attack{
 		}
 		defer conn.Release()
 		if _, err := conn.Exec(ctx, "SET payonce.tenants = '*'"); err != nil {
+			return "", err
+		}
+		if err := s.readsNoSQLOfOthers(ctx, pool); err != nil {
 			return "", err
 		}
 		tried := 0
@@ -55,6 +58,26 @@ var stolenConnection = attack{
 		})
 		return fmt.Sprintf("no row of %d tables without a tenant; %d statements, each refused", read, tried), err
 	},
+}
+
+// readsNoSQLOfOthers looks for what somebody types in another session of the server, as a new password.
+func (s *site) readsNoSQLOfOthers(ctx context.Context, pool *postgres.Pool) error {
+	const typed = "a password that somebody types"
+	if _, err := s.pool.Raw().Exec(ctx, "SELECT '"+typed+"'"); err != nil {
+		return err
+	}
+	var others, shown int
+	if err := pool.Raw().QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE query LIKE '%' || $1 || '%') FROM pg_stat_activity
+		WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`, typed).Scan(&others, &shown); err != nil {
+		return fmt.Errorf("read pg_stat_activity: %w", err)
+	}
+	switch {
+	case shown > 0:
+		return didNotHold("the SQL of another session is shown")
+	case others == 0:
+		return errors.New("there is no other session")
+	}
+	return nil
 }
 
 // notForTheService are statements of which the victim's objects, or all, are the subject.

@@ -34,6 +34,8 @@ type flood struct {
 	Trickle int
 	// Unread is for how long nothing of an answer is read. Then the connection is closed.
 	Unread time.Duration
+	// Networks are how many networks the connections come from, of loopback. 0: they come from one address.
+	Networks int
 }
 
 // random is the placeholder, as long as the digits that take its place.
@@ -93,7 +95,7 @@ func sendFlood(in io.Reader, out io.Writer) error {
 		all.Go(func() {
 			counts := answered{}
 			for n := i; ctx.Err() == nil; {
-				n = f.converse(ctx, n, counts)
+				n = f.converse(ctx, f.from(i), n, counts)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -106,9 +108,18 @@ func sendFlood(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(sum)
 }
 
+// from is the source of the ith connection, nil if any will do. Linux has all of 127.0.0.0/8 on loopback.
+func (f flood) from(i int) net.Addr {
+	if f.Networks == 0 {
+		return nil
+	}
+	n := i % f.Networks
+	return &net.TCPAddr{IP: net.IPv4(127, byte(1+n%250), byte(n/250), 1)}
+}
+
 // converse sends requests over one connection until it is closed, from the nth of the flood on.
-func (f flood) converse(ctx context.Context, n int, counts answered) int {
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.Addr)
+func (f flood) converse(ctx context.Context, from net.Addr, n int, counts answered) int {
+	c, err := (&net.Dialer{LocalAddr: from}).DialContext(ctx, "tcp", f.Addr)
 	if err != nil {
 		time.Sleep(100 * time.Millisecond)
 		return n
@@ -133,7 +144,11 @@ func (f flood) converse(ctx context.Context, n int, counts answered) int {
 			case <-time.After(f.Unread):
 			}
 		}
-		answer, err := http.ReadResponse(answers, nil) //nolint:bodyclose // it is read to its end, and closes nothing
+		asked := &http.Request{Method: http.MethodGet}
+		if bytes.HasPrefix(request, []byte(http.MethodHead+" ")) { // whose answer says a length, and has none
+			asked.Method = http.MethodHead
+		}
+		answer, err := http.ReadResponse(answers, asked) //nolint:bodyclose // it is read to its end, and closes nothing
 		if err == nil {
 			if f.Unread == 0 {
 				_, err = io.Copy(io.Discard, answer.Body)
