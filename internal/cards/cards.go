@@ -191,6 +191,9 @@ var layouts = [][]int{
 }
 
 func isCard(groups []group) bool {
+	if first := len(groups[0].digits); len(groups) > 1 && first != 4 && first != 6 { // as every layout begins
+		return false
+	}
 	if len(groups) > 1 && !slices.ContainsFunc(layouts, func(layout []int) bool { return isPrinted(groups, layout) }) {
 		return false
 	}

@@ -100,7 +100,7 @@ func admissionLimits(connections, processors int) [classes]classLimits {
 		classRefusal: {alone: half, total: half, least: half, rate: 500, burst: 500, anonymous: processors, networks: 4},
 		classWebhook: {alone: 4 * processors, total: processors, least: half, anonymous: 8 * processors},
 		classDocument: {alone: half, total: half, least: half, rate: documentKiB, burst: documentKiB, kib: true,
-			anonymous: processors, networks: 4},
+			anonymous: processors, networks: 1},
 		classProbe: {alone: half, total: half, least: half, rate: 2000, burst: 500, anonymous: processors, networks: 4},
 	}
 }

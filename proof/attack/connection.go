@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"example.com/payonce/internal/postgres"
 )
 
@@ -31,7 +33,7 @@ var stolenConnection = attack{
 		if _, err := conn.Exec(ctx, "SET payonce.tenants = '*'"); err != nil {
 			return "", err
 		}
-		if err := s.readsNoSQLOfOthers(ctx, pool); err != nil {
+		if err := s.readsNoSQLOfOthers(ctx, conn.Conn()); err != nil {
 			return "", err
 		}
 		tried := 0
@@ -61,13 +63,13 @@ var stolenConnection = attack{
 }
 
 // readsNoSQLOfOthers looks for what somebody types in another session of the server, as a new password.
-func (s *site) readsNoSQLOfOthers(ctx context.Context, pool *postgres.Pool) error {
+func (s *site) readsNoSQLOfOthers(ctx context.Context, conn *pgx.Conn) error {
 	const typed = "a password that somebody types"
 	if _, err := s.pool.Raw().Exec(ctx, "SELECT '"+typed+"'"); err != nil {
 		return err
 	}
 	var others, shown int
-	if err := pool.Raw().QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE query LIKE '%' || $1 || '%') FROM pg_stat_activity
+	if err := conn.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE query LIKE '%' || $1 || '%') FROM pg_stat_activity
 		WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`, typed).Scan(&others, &shown); err != nil {
 		return fmt.Errorf("read pg_stat_activity: %w", err)
 	}

@@ -24,7 +24,7 @@ const (
 	errorsMore    = 256 // MiB
 	docsReaders   = 960
 	docsNetworks  = 120
-	docsMore      = 192 // MiB; 1099 without one limit for all networks
+	docsMore      = 320 // MiB; 1099 without one limit for all networks
 	unreadMore    = 160 // MiB; a tenant has a fifth of 128, and what it is served at the time
 )
 
