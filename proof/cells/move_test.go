@@ -39,6 +39,7 @@ func TestMoveTenant(t *testing.T) {
 		}
 		return []string{"CELL=" + cell}
 	}
+	target.Exec("INSERT INTO data_keys (id, plain_until) VALUES ($1, 'infinity')", target.Box(ownKey).SealedBy())
 	from, to := source.Process(settings("eu1")...), target.Process(settings("eu2")...)
 	bystander := to.PayUntilFinal("of-another-tenant", to.Order(), visa) // as it was before, in the target
 	require.Equal(t, http.StatusCreated, bystander.Status)
