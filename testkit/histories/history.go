@@ -65,7 +65,7 @@ func PlayAll(t *testing.T, seeds ...uint64) {
 // what happened.
 func Play(t testing.TB, seed uint64) {
 	t.Helper()
-	h := &history{TB: t, Rand: rand.New(rand.NewPCG(seed, 0)), names: map[string]string{}} //nolint:gosec // repeatable
+	h := &history{TB: t, Rand: rand.New(rand.NewPCG(seed, 0)), names: map[string]string{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the history of seed %d:\n%s", seed, strings.Join(h.story, "\n"))

@@ -59,7 +59,7 @@ func (x *expander) reconcile(id uint8) {
 		x.expediteNamed(&n, d.Key)
 	case compare.StatusChanged:
 		x.authorizationSeen(&n, id)
-	case compare.Unregistered:
+	case compare.Unregistered, compare.Unaccounted: // The second is the reading of a lost life, which account stands for.
 		panic(fmt.Sprintf("bug: an intent is %s", d.Result))
 	}
 	x.changed(&n, reconcileSteps[d.Result], theReconciler, intentNames[id-1])

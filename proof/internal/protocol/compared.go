@@ -237,7 +237,7 @@ func (x *expander) applyRefunds(n *state, id uint8) {
 				x.expediteNamed(n, d.Key)
 			case compare.Adoptable:
 				x.adoptRefund(n, j, o)
-			case compare.Agrees, compare.Abandoned, compare.Differs, compare.Unregistered:
+			case compare.Agrees, compare.Abandoned, compare.Unaccounted, compare.Differs, compare.Unregistered:
 			}
 		}
 	}

@@ -89,10 +89,9 @@ func paidTwice(s *state) bool {
 	kept, ended := uint8(0), 0
 	numbers := [intents + 1]int{}
 	for j, i := range s.at.intent {
-		switch i.status {
-		case paid:
+		if i.status == paid {
 			kept += i.took()
-		case held:
+		} else if i.status == held {
 			kept += fullPrice
 		}
 		if i.status != noIntent && s.flags&restored == 0 {
