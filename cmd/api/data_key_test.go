@@ -159,7 +159,7 @@ func TestCommandsNeedTheDataKey(t *testing.T) {
 	// Where nothing is encrypted yet there is no key to lack, so the command warns.
 	w.Exec("ALTER TABLE tenants DISABLE TRIGGER USER")
 	w.Exec("UPDATE tenants SET fingerprint_secret = repeat('s', 32)::bytea")
-	w.Exec("INSERT INTO data_keys (id, plain_until) VALUES ($1, 'infinity')", w.Box(publishedDataKey).SealedBy())
+	w.Exec("INSERT INTO data_keys (id, introduced_at, plain_until) VALUES ($1, '2026-01-01', 'infinity')", w.Box(publishedDataKey).SealedBy())
 	for setting, warns := range map[string]string{
 		"": "DATA_KEY is unset: what is stored is not encrypted", world.DataKey: "",
 		"none," + world.DataKey: "DATA_KEY begins with none: what is stored is not encrypted",

@@ -118,8 +118,8 @@ func printRestored(w io.Writer, r restoredReport) error {
 	for _, eventType := range slices.Sorted(maps.Keys(r.Lost.Events)) {
 		fmt.Fprintf(&b, "lost: %d events %s\n", r.Lost.Events[eventType], terminal.Text(eventType))
 	}
-	fmt.Fprintf(&b, "look: %d API keys of %d tenants and %d webhook endpoints are in force; revoke, disable and rotate again "+
-		"what was revoked, disabled and rotated since\n", r.InForce.ApiKeys, r.InForce.Tenants, r.InForce.Endpoints)
+	fmt.Fprintf(&b, "look: %d webhook endpoints are enabled; disable and rotate again what was since\n", r.InForce.Endpoints) // part: webhooks
+	fmt.Fprintf(&b, "look: %d API keys of %d tenants are in force; revoke and disable again what was since\n", r.InForce.ApiKeys, r.InForce.Tenants)
 	for _, k := range r.Keys {
 		fmt.Fprintf(&b, "  %s %s %s, created %s\n", terminal.Text(k.TenantID), terminal.Text(k.Hint), terminal.Text(k.Name),
 			k.CreatedAt.UTC().Format(time.RFC3339))

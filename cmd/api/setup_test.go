@@ -427,6 +427,7 @@ func TestSetupStripeRefuses(t *testing.T) {
 	const none, reader = "rk_test_payonce_none", "rk_test_payonce_reader"
 	b := setupOf(t, world.New(t), func(o *stripesim.Options) {
 		o.Restricted = map[string][]string{none: {}, reader: {"webhook_read"}}
+		o.Keys = []string{stripesim.DefaultKey, none, reader}
 	})
 	refused := func(says string, args []string, settings ...string) {
 		t.Helper()
@@ -476,7 +477,7 @@ func TestSetupStripeRefuses(t *testing.T) {
 	refused("STRIPE_SECRET_KEY must begin with", good, "STRIPE_SECRET_KEY=pk_test_x")
 	refused("STRIPE_API_BASE must be", good, "STRIPE_API_BASE=nowhere")
 	refused("cannot list the webhook endpoints: Stripe does not respond", good, "STRIPE_API_BASE=http://127.0.0.1:9")
-	refused("cannot list the webhook endpoints: Stripe refuses STRIPE_SECRET_KEY", good, "STRIPE_SECRET_KEY=sk_live_none")
+	refused("cannot list the webhook endpoints: Stripe refuses STRIPE_SECRET_KEY", good, "STRIPE_SECRET_KEY=sk_test_unknown")
 	refused("cannot list the webhook endpoints: the key lacks the permission rak_webhook_read; give it Webhook ",
 		good, "STRIPE_SECRET_KEY="+none)
 	require.Empty(t, b.wrote())

@@ -149,6 +149,7 @@ func TestHistory(t *testing.T) {
 		}
 
 		// Once the answers are deleted the histories are the same, but for the answer.
+		b.Exec("UPDATE retention_floor SET answers = '0'")
 		reaper := idempotency.NewReaper(b.API.Keys, time.Microsecond, 0)
 		_, err := reaper.RunOnce(t.Context())
 		require.NoError(t, err)

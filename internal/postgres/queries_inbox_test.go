@@ -56,6 +56,12 @@ func TestQueriesOfTheInbox(t *testing.T) {
 			row Consumer=stripe EventID=evt
 			inserts inbox_events/stripe/evt: leased_until=-infinity object_id=re payload=p payload_sha256=32
 				bytes received_at=now status=pending type=refund.updated`},
+		{rule: "CountsKinds", query: q.StripeEventKinds, given: `
+			inbox_events
+			  event_id  consumer  status   type                         done_at
+			  thin      stripe    done     v1.payment_intent.succeeded  -1h
+			  waits     stripe    pending  v1.payment_intent.succeeded  .`, want: `
+			row Snapshots=3 Thin=1`},
 		{rule: "StoresEachEventOnce", query: q.InboxReceive, with: db.InboxReceiveParams{
 			Consumers: []string{"stripe", "other", "stripe", "stripe", "other", "stripe"},
 			EventIds:  []string{"evt_1", "evt_1", "old", "evt_2", "new", "evt_1"},

@@ -628,6 +628,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			pi_later: row OrderID=other ID=a_later
 			pi_own: no row
 			pi_s1: row twin OrderID=several ID=several_2`},
+		{rule: "IsThatOfTheNewestPayment", query: q.PaymentIntentNewest, want: `
+			row pi_paid`},
 		{rule: "Exists", query: q.TenantServedHere, each: "acme:eu lost", with: func(id string) any { return id }, want: `
 			acme:eu: returns true
 			lost: returns false`},
