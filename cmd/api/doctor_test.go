@@ -639,7 +639,7 @@ func (c *clinic) command(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&report))
 	require.True(t, report.OK)
-	require.Len(t, report.Checks, 26)
+	require.Len(t, report.Checks, 28)
 	require.Equal(t, "settings", report.Checks[0].ID)
 	require.Equal(t, "ok", report.Checks[0].Status)
 

@@ -98,7 +98,7 @@ func (s sampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingRe
 		return s.others.ShouldSample(p)
 	}
 	for i := range p.TraceID { // a ratio looks at nothing else
-		p.TraceID[i] = byte(rand.Uint32())
+		p.TraceID[i] = byte(rand.N(256)) //nolint:gosec // below 256
 	}
 	return s.requests.ShouldSample(p)
 }

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
+	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
 )
 
@@ -63,7 +62,7 @@ var stolenConnection = attack{
 }
 
 // readsNoSQLOfOthers looks for what somebody types in another session of the server, as a new password.
-func (s *site) readsNoSQLOfOthers(ctx context.Context, conn *pgx.Conn) error {
+func (s *site) readsNoSQLOfOthers(ctx context.Context, conn db.DBTX) error {
 	const typed = "a password that somebody types"
 	if _, err := s.pool.Raw().Exec(ctx, "SELECT '"+typed+"'"); err != nil {
 		return err

@@ -21,7 +21,7 @@ func TestCopyTenantShowsNoPassword(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	psql := "#!/bin/sh\nprintf '%s\\n' \"$PGPASSWORD: $*\" >> '" + dir + "/calls'\necho eu2\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "psql"), []byte(psql), 0o700)) //nolint:gosec // it is run
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "psql"), []byte(psql), 0o700))
 	run := func(source string) (out, calls string) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "deploy/copy-tenant.sh"), "ten_1")
 		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "SOURCE=" + source,

@@ -326,7 +326,20 @@ func (o *observed) forgedWebhooks() act {
 					"Authorization: -").Status)
 		}
 	}
-	return act{alerts: []string{"PayonceWebhookSignatureFailures"}, breaks: forge, goesOn: forge, repair: nothing}
+	// While payments are made and no webhook of Stripe's own arrives, which is how a wrong secret shows.
+	pays := func() {
+		forge()
+		order := o.a.Order()
+		o.a.Pay("forged "+order, order, "pm_card_visa")
+	}
+	return act{
+		alerts: []string{"PayonceWebhookSignatureFailures"},
+		breaks: func() {
+			o.Sim.InjectWebhook(stripesim.WebhookFault{Kind: stripesim.WebhookDrop, Times: -1})
+			pays()
+		},
+		goesOn: pays, repair: o.Sim.ClearWebhookFaults,
+	}
 }
 
 // forgedMessages are those of somebody who can publish to the broker.

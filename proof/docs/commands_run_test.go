@@ -174,6 +174,8 @@ var inTest = map[string]struct{ dir, test string }{
 	"go test -C proof ./versions -run TestReleasedMigrations -update": {"proof/versions", "TestReleasedMigrations"}, // likewise
 	"go run example.com/payonce/cmd/stripesim":                        {"cmd/stripesim", "TestRun"},
 	`curl -s 127.0.0.1:12111/v1/payment_intents -u sk_test_payonce: -H "Idempotency-Key: cart-45" -d amount=1250 -d currency=eur -d confirm=true -d payment_method=pm_card_visa -d "payment_method_types[]=card" -d "metadata[order_id]=order_1"`: {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/settings -d '{"requests_per_connection":1000}'`:                                         {"proof/stripesim", "TestReadme"},
+	`curl -s 127.0.0.1:12112/faults -d '{"op":"charge.get","kind":"silence"}'`:                                       {"proof/stripesim", "TestReadme"},
 	`curl -s "127.0.0.1:12112/charges?order_id=order_1"`:                                                             {"proof/stripesim", "TestReadme"},
 	`curl -s "127.0.0.1:12112/effects?kind=charge"`:                                                                  {"proof/stripesim", "TestReadme"},
 	`curl -s 127.0.0.1:12112/faults -d '{"op":"intent.create","kind":"drop"}'`:                                       {"proof/stripesim", "TestReadme"},

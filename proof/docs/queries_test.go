@@ -81,6 +81,8 @@ const ill = `
 	VALUES ('ten_…', 'ord_…', 1, 'order.canceled', '{}', now());
 	INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, payload, parked_at)
 	VALUES ('ledger', 'pay_…-2', 'parked', 'payment.succeeded', 'ten_…', '', now());
+	INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_…', 'ill', repeat('s', 32)::bytea);
+	INSERT INTO webhook_endpoints (tenant_id, id, number, url) VALUES ('ten_…', 'w', 1, 'https://shop.example/');
 	INSERT INTO webhook_deliveries (tenant_id, id, endpoint_id, event_id, event_type, status, body, ended_at) VALUES ('ten_…', 'd', 'w', 'e', 't', 'failed', '', now());
 	INSERT INTO refunds_owed (tenant_id, payment_id, order_id, currency, last_refund_id, last_error, next_attempt_at)
 	VALUES ('ten_…', 'pay_…', 'ord_…', 'eur', 're_1', '', now());
