@@ -164,13 +164,25 @@ func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("ETag", etag)
 	// A list of many small ranges would cost far more than the document, which is small enough to be sent whole.
 	r.Header.Del("Range")
-	http.ServeContent(wholeOnly{w}, r, "", time.Time{}, bytes.NewReader(body))
+	whole := &wholeOnly{ResponseWriter: w}
+	http.ServeContent(whole, r, "", time.Time{}, bytes.NewReader(body))
+	visitOf(r).slot.sent(whole.sent)
 }
 
-// wholeOnly takes back what http.ServeContent says about ranges.
-type wholeOnly struct{ http.ResponseWriter }
+// wholeOnly takes back what http.ServeContent says about ranges, and counts what is sent.
+type wholeOnly struct {
+	http.ResponseWriter
+	sent int
+}
 
-func (w wholeOnly) WriteHeader(status int) {
+// Write implements io.Writer.
+func (w *wholeOnly) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.sent += n
+	return n, err
+}
+
+func (w *wholeOnly) WriteHeader(status int) {
 	w.Header().Set("Accept-Ranges", "none")
 	w.ResponseWriter.WriteHeader(status)
 }

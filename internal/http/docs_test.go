@@ -42,6 +42,31 @@ func docsServer(t *testing.T) *httptest.Server {
 	return server
 }
 
+// TestDocumentCountsByItsBytes: who reads the largest script without gzip uses up what all networks may read together.
+func TestDocumentCountsByItsBytes(t *testing.T) {
+	t.Parallel()
+	for name, file := range fixedPages().assets {
+		if !strings.HasPrefix(name, "scalar-") {
+			continue
+		}
+		s := &Server{admission: newAdmission(admissionLimits(8, 2)), networks: newNetworks()}
+		left := s.admission.ofNetworks[classDocument].rate
+		before := left.Tokens()
+		for _, c := range []struct {
+			method string
+			kib    int
+		}{{http.MethodHead, 0}, {http.MethodGet, len(file.plain()) >> 10}} {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(c.method, "/docs/assets/"+name, nil)
+			ctx, visit := visited(r.Context())
+			s.document(file.ServeHTTP)(w, r.WithContext(ctx))
+			visit.slot.release()
+			require.Equal(t, http.StatusOK, w.Code)
+			require.InDelta(t, c.kib+1, before-left.Tokens(), 500, "a second has %d", documentKiB)
+		}
+	}
+}
+
 // fetch gets a page; every answer is held against the document on its way.
 func fetch(t *testing.T, url string, header ...string) (*http.Response, string) {
 	t.Helper()

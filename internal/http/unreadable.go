@@ -62,6 +62,9 @@ func (c *translatedConn) Write(b []byte) (int, error) {
 
 // netHTTPs reports whether the bytes are a response of net/http's own, and why it gave it.
 func netHTTPs(b []byte) (why string, own bool) {
+	if !bytes.HasPrefix(b, []byte("HTTP/1.")) { // the rest of a response, which may be long
+		return "", false
+	}
 	if version, rest, ok := bytes.Cut(b, []byte(unexpected)); ok && len(version) == len("HTTP/1.1") &&
 		bytes.HasPrefix(version, []byte("HTTP/1.")) && bytes.HasSuffix(rest, []byte("\r\n\r\n")) {
 		return "its Expect is not 100-continue", true
