@@ -113,3 +113,27 @@ func TestOpenIntentsOfALostLife(t *testing.T) {
 	require.Len(t, r.Posts("cancel"), 3, "a cancel was refused, and sent again")
 	r.RequireClean()
 }
+
+// TestTenantOfALostLife: money that was taken for a tenant which was made after the backup is seen, and said to be lost.
+func TestTenantOfALostLife(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	backup := b.CopyDatabase()
+	tenant := b.NewTenant()
+	theirs := b.API.As(tenant)
+	require.Equal(t, http.StatusCreated, theirs.Pay("k", theirs.Order(), visa).Status)
+
+	r := restored(b, backup)
+	r.Reconcile()
+	require.Equal(t, 1, r.Count(`SELECT count(*) FROM discrepancies WHERE tenant_id = $1 AND kind = 'unmatched_at_stripe'
+		AND drift_minor = 1000 AND detail LIKE '%api tenant create NAME -id %'`, tenant.ID))
+	families, err := r.API.Metrics.Gather()
+	require.NoError(t, err)
+	passedBy := 0.0
+	for _, f := range families {
+		if f.GetName() == "payonce_reconciler_passed_by_minor_total" {
+			passedBy = f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	require.GreaterOrEqual(t, passedBy, 1000.0)
+}

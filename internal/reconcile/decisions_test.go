@@ -34,6 +34,7 @@ func TestErrorOfOneObject(t *testing.T) {
 		{"more refunds than the payment", payments.ErrRefundExceedsPayment, true, "Stripe does not show it: "},
 		{"a bug", bug, true, "not compared: bug: a nil charge"},
 		{"the database rejects the row", &pgconn.PgError{Code: "23514"}, true, "Stripe does not show it: "},
+		{"a search for the object takes too long", &pgconn.PgError{Code: "57014"}, true, "not compared: "},
 		{"the database has too many clients", &pgconn.PgError{Code: "53300"}, false, ""},
 		{"a COMMIT without a response", fmt.Errorf("%w: %w", postgres.ErrInDoubt, &pgconn.PgError{Code: "23514"}), false, ""},
 		{"Stripe is away", stripe.ErrAway, false, ""},
