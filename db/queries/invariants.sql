@@ -172,7 +172,17 @@ SELECT concat_ws(' ', k.tenant_id, p.id)::text AS subject,
     'the payment has another key than the one that made it'::text AS detail
 FROM idempotency_keys k
 JOIN payments p ON p.tenant_id = k.tenant_id AND p.id = k.resource_id
-WHERE k.operation = 'create_payment' AND p.idempotency_key <> k.key;
+WHERE k.operation = 'create_payment' AND p.idempotency_key <> k.key
+UNION ALL -- The key that made an object still says so.
+SELECT concat_ws(' ', k.tenant_id, p.id), concat('the key that made the payment is one of ', k.operation)
+FROM idempotency_keys k
+JOIN payments p ON p.tenant_id = k.tenant_id AND p.idempotency_key = k.key AND p.id = k.resource_id
+WHERE k.operation <> 'create_payment'
+UNION ALL
+SELECT concat_ws(' ', k.tenant_id, r.id), concat('the key that made the refund is one of ', k.operation)
+FROM idempotency_keys k
+JOIN refunds r ON r.tenant_id = k.tenant_id AND r.idempotency_key = k.key AND r.id = k.resource_id
+WHERE r.origin::text = 'api' AND k.operation <> 'create_refund';
 
 -- name: InvariantNoKeyIsStuck :many
 -- I5: every unfinished key is held, or due at a time that is not long past.

@@ -212,21 +212,31 @@ func TestQueriesOfInvariantsOfKeys(t *testing.T) {
 
 		{rule: "ComparesTheKey", query: q.InvariantKeyServesOneRequest, any: true, given: `
 			idempotency_keys
-			  key      operation
-			  key      create_payment
-			  refund   create_refund
-			  right    create_payment
+			  key      operation        resource_id
+			  key      create_payment   .
+			  refund   create_refund    .
+			  right    create_payment   .
+			  capture  capture_payment  .
+			  changed  capture_payment  pay_changed
+			  returns  create_payment   rfd_1
+
+			refunds
+			  id     idempotency_key  origin
+			  rfd_1  returns          api
 
 			payments
 			  id           idempotency_key  order_id
 			  pay_key      other            ord
 			  pay_refund   another          ord_2
 			  pay_right    right            ord_3
+			  pay_changed  changed          ord_4
 
 			payments
 			  tenant_id  id
 			  acme       pay_right`, want: `
-			row Subject=acme:eu pay_key Detail=the payment has another key than the one that made it`},
+			row Subject=acme:eu pay_changed Detail=the key that made the payment is one of capture_payment
+			row Subject=acme:eu pay_key Detail=the payment has another key than the one that made it
+			row Subject=acme:eu rfd_1 Detail=the key that made the refund is one of create_payment`},
 
 		{rule: "FindsWhatIsOverdue", query: q.InvariantNoKeyIsStuck, any: true, given: `
 			idempotency_keys
