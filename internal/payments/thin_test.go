@@ -44,3 +44,29 @@ func TestThinEvents(t *testing.T) {
 	require.Equal(t, 1, b.Sim.ChargeCount(order))
 	b.RequireClean()
 }
+
+// TestMoneyOfNobodyIsAdoptedSoon: an intent with an order's metadata was paid without this service. Its webhook alone makes a
+// payment of it, before the reconciler reads Stripe's list.
+func TestMoneyOfNobodyIsAdoptedSoon(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	mailbox := b.Mailbox()
+	order := b.API.Order()
+	_, err := b.Stripe.PaymentIntents.New(&stripego.PaymentIntentParams{
+		Amount: stripego.Int64(1000), Currency: stripego.String("usd"), Confirm: stripego.Bool(true),
+		PaymentMethod: stripego.String(visa), PaymentMethodTypes: []*string{stripego.String("card")},
+		Metadata: map[string]string{"tenant_id": b.Tenant.ID, "order_id": order},
+	})
+	require.NoError(t, err)
+	for _, hook := range mailbox.Take() {
+		require.Equal(t, http.StatusOK, b.API.Receive(hook).Status)
+	}
+	for range 4 { // three and a half seconds with their pauses
+		b.API.Process()
+	}
+	require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
+	require.LessOrEqual(t, b.Count(`SELECT max(attempts) FROM inbox_events WHERE type = 'payment_intent.succeeded'`), 4)
+	require.Equal(t, http.StatusConflict, b.API.Pay("k", order, visa).Status)
+	require.Equal(t, 1, b.Sim.ChargeCount(order))
+	b.RequireClean()
+}

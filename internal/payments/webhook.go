@@ -107,8 +107,15 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		}
 		return s.withAdoption(ctx, seen)
 	}
-	return seen, nil
+	if e.Attempt >= adoptAfter && intent.Status == stripe.IntentSucceeded {
+		seen.adopt, err = s.Repairs().adoptionOf(ctx, intent)
+	}
+	return seen, err
 }
+
+// adoptAfter is the attempt of an event, three and a half seconds after the first, from which on the money of an intent that no payment
+// has is adopted: by then the operation that made the intent has committed. The reconciler would adopt it half a minute later.
+const adoptAfter = 4
 
 // settled finds the events about payments that are final and that say nothing of what may have happened to their
 // intents since: prepare asks Stripe nothing about them and apply changes nothing.
@@ -266,6 +273,11 @@ func (s webhooks) applyIntentSeen(
 	case errors.Is(err, postgres.ErrNoRows) && intent.Status == stripe.IntentSucceeded &&
 		intent.RefundedMinor == intent.ReceivedMinor:
 		return nil // It was refunded in full. There is nothing left for a payment.
+	case errors.Is(err, postgres.ErrNoRows) && adopt.id != "":
+		if adopted, err := s.Repairs().adoptFinally(ctx, q, adopt, intent); err != nil || adopted != "" {
+			return err
+		}
+		return fmt.Errorf("PaymentIntent %s has money that is not adopted", intent.ID) // An operation or the reconciler decides.
 	case errors.Is(err, postgres.ErrNoRows) && (intent.Status == stripe.IntentSucceeded ||
 		intent.Status == stripe.IntentProcessing || intent.Status == stripe.IntentRequiresAction):
 		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID,
