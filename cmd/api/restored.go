@@ -118,8 +118,8 @@ func printRestored(w io.Writer, r restoredReport) error {
 	for _, eventType := range slices.Sorted(maps.Keys(r.Lost.Events)) {
 		fmt.Fprintf(&b, "lost: %d events %s\n", r.Lost.Events[eventType], terminal.Text(eventType))
 	}
-	fmt.Fprintf(&b, "look: %d webhook endpoints are enabled; disable and rotate again what was since\n", r.InForce.Endpoints) // part: webhooks
-	fmt.Fprintf(&b, "look: %d API keys of %d tenants are in force; revoke and disable again what was since\n", r.InForce.ApiKeys, r.InForce.Tenants)
+	fmt.Fprintf(&b, "look: %d webhook endpoints are enabled; disable again, and rotate the secrets again, of what was disabled or rotated since\n", r.InForce.Endpoints) // part: webhooks
+	fmt.Fprintf(&b, "look: %d API keys from before the backup, and %d tenants, are in force; revoke and disable again what was revoked or disabled since\n", r.InForce.ApiKeys, r.InForce.Tenants)
 	for _, k := range r.Keys {
 		fmt.Fprintf(&b, "  %s %s %s, created %s\n", terminal.Text(k.TenantID), terminal.Text(k.Hint), terminal.Text(k.Name),
 			k.CreatedAt.UTC().Format(time.RFC3339))
@@ -144,7 +144,7 @@ func printRestored(w io.Writer, r restoredReport) error {
 			sums = append(sums, fmt.Sprintf("%d %s", u.Received[currency], currency))
 		}
 		fmt.Fprintf(&b, "DO: Stripe has %d PaymentIntents of %s (%s received), which is no tenant here: "+
-			"api tenant create NAME -id %s, or they are of another cell\n", u.Intents, terminal.Text(u.TenantID),
+			"api tenant create NAME -id %s, unless the tenant is of another cell\n", u.Intents, terminal.Text(u.TenantID),
 			strings.Join(sums, ", "), terminal.Text(u.TenantID))
 	}
 	_, err := io.WriteString(w, b.String())

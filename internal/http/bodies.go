@@ -8,9 +8,9 @@ import (
 )
 
 // A client can send all of a body but its end, over any number of connections. So all bodies that are being received together
-// have a limit: those of webhooks whose signature is not checked yet, which anybody can send, and those of the tenants.
-// It must not be first come, first served: a few connections that send a large body and never its end would then keep
-// others out. When the limit is exceeded, the network, or the tenant, that has the most bytes gives its largest body up.
+// have a limit. The webhooks whose signature is not checked yet, which anybody can send, have one limit, and the bodies of
+// the tenants have another. A limit must not be first come, first served: a few connections that send a large body and never
+// its end would then keep others out. When a limit is exceeded, the network, or the tenant, that has the most bytes gives its largest body up.
 // Stripe's events and most requests are small and arrive at once, so they get through even if they share a network or a
 // tenant with a flood.
 
@@ -28,7 +28,7 @@ var (
 		"Too many bodies of this tenant are being received. Retry the request unchanged.")
 )
 
-// bodies are those that are being received.
+// bodies are the bodies that are being received and share a limit.
 type bodies struct {
 	most   int64
 	tooFew error // for a body that was given up
@@ -80,7 +80,7 @@ func (a *bodies) drop(b *pendingBody) bool {
 	return true
 }
 
-// grow counts bytes of a body, and makes room for them. False: the body is given up.
+// grow counts bytes of a body, and makes room for the bytes. grow reports false if the body was given up.
 func (a *bodies) grow(b *pendingBody, n int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -99,8 +99,8 @@ func (a *bodies) grow(b *pendingBody, n int64) bool {
 	return ok
 }
 
-// largest is the body to give up. It is looked for only when there is no room, and then the request that it costs is
-// more work.
+// largest is the body to give up. The search runs only when there is no room, and the request that is then given up costs
+// more work than the search.
 func (a *bodies) largest() (largest *pendingBody) {
 	for b := range a.open {
 		if largest == nil || a.owners[b.owner] > a.owners[largest.owner] ||

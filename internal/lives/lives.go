@@ -11,18 +11,19 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// holdReservations is longer than Stripe remembers a key: by then it is known what the lost life has paid.
+// holdReservations is longer than the 24 hours for which Stripe keeps a key at least. When the time ends, the reconciler knows
+// what the lost life has paid.
 const holdReservations = 26 * time.Hour
 
 // lockWithin is how long Begin waits for sessions that write events.
 const lockWithin = "5s"
 
-// AlreadyBegunError says that the present life has been recorded.
+// AlreadyBegunError says that the restore has a life already.
 type AlreadyBegunError struct{ Number int64 }
 
 func (e *AlreadyBegunError) Error() string {
-	return fmt.Sprintf("the life %d was recorded, and the write-ahead log has not gone back since: this restore is known; "+
-		"after another one from a copy of the same files, -again says so", e.Number)
+	return fmt.Sprintf("this restore is known: life %d was recorded, and the write-ahead log has not gone back since; "+
+		"if this is another restore, by pg_restore on the same server or from a copy of the same files, type -again", e.Number)
 }
 
 // Life is a life that has begun.

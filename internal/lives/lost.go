@@ -26,11 +26,11 @@ type Lost struct {
 // Repair is what a person must do about the subjects of lost events of a type.
 type Repair struct {
 	Do string // what to do with each
-	// needed returns the subjects, of these, that need it.
+	// needed returns which of the subjects need the repair.
 	needed func(ctx context.Context, pool *postgres.Pool, subjects []string) ([]string, error)
 }
 
-// Repairs are by type of event. Parts of the service add theirs.
+// Repairs are by type of event. Each part of the service adds the repairs for its own events.
 var Repairs = map[string]Repair{}
 
 // ReadLost reads the broker's log from before the backup until now.

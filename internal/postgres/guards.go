@@ -16,7 +16,7 @@ import (
 // A guard is a constraint, a trigger or a unique index: each is an invariant, and the code relies on it.
 type guard struct{ kind, table, name string }
 
-// The forms in which db.Schema, which PostgreSQL has written, has them.
+// How guards are written in db.Schema, which is PostgreSQL's own dump.
 var (
 	tableOf      = regexp.MustCompile(`^CREATE TABLE (\w+) \($`)
 	constraintOf = regexp.MustCompile(`^    CONSTRAINT (\w+) `)
@@ -24,7 +24,7 @@ var (
 	triggerOf    = regexp.MustCompile(`(?m)^CREATE (?:CONSTRAINT )?TRIGGER (\w+) [^;]*? ON (\w+)\b`)
 )
 
-// guards are those of the schema that the migrations make.
+// guards are the guards that the migrations make.
 var guards = sync.OnceValue(func() (list []guard) {
 	table := ""
 	for line := range strings.Lines(db.Schema) {
@@ -69,8 +69,8 @@ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND c.
 ORDER BY 1`
 
 // MissingGuards lists the constraints, triggers and unique indexes that the migrations of this program make and the database
-// lacks or has disabled, as after a restore of data alone that was cut off, and tables without their policy. None: the
-// schema is newer, and its guards are those of another program.
+// lacks or has disabled, for example because a restore of data alone was cut off. MissingGuards also lists tables without
+// their policy. MissingGuards lists nothing if the schema is newer than the program, which does not know the newer guards.
 func (p *Pool) MissingGuards(ctx context.Context) (missing []string, err error) {
 	ahead, err := p.schemaIsNewer(ctx)
 	if err != nil || ahead {
