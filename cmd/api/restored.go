@@ -125,12 +125,15 @@ func printRestored(w io.Writer, r restoredReport) error {
 			k.CreatedAt.UTC().Format(time.RFC3339))
 	}
 	if r.NotKept != "" {
-		fmt.Fprintf(&b, "look: %s: the broker cannot tell what the lost life did\n", r.NotKept)
+		fmt.Fprintf(&b, "look: what the lost life did is not known from the broker: %s\n", r.NotKept)
 	}
 	for _, why := range r.NotAsked {
 		fmt.Fprintf(&b, "DO: what the lost life did is not known from %s\n", terminal.Text(why))
 	}
 	for _, id := range r.Lost.Tenants {
+		if slices.ContainsFunc(r.UnknownTenants, func(u lives.Unknown) bool { return u.TenantID == id }) {
+			continue // it is named below
+		}
 		fmt.Fprintf(&b, "DO: the broker has events of %s, which is no tenant here: api tenant create NAME -id %[1]s\n", terminal.Text(id))
 	}
 	for _, eventType := range slices.Sorted(maps.Keys(r.Lost.CameBack)) {

@@ -73,10 +73,19 @@ func TestRestored(t *testing.T) {
 		require.Regexp(t, "(?m)^"+line+"$", out)
 	}
 
+	// The tenant of the lost life is brought back, once.
+	back := []string{"tenant", "create", "lost shop", "-id", report.UnknownTenants[0].TenantID}
+	_, errs, status = typed(copied, back)
+	require.Zero(t, status, errs)
+	_, errs, status = typed(copied, back)
+	require.Equal(t, 1, status)
+	require.Contains(t, errs, "there is a tenant "+report.UnknownTenants[0].TenantID)
+
 	// Nothing is there to do.
 	whole := world.New(t)
 	out, errs, status = typed(whole, []string{"restored"}, "DATABASE_URL="+whole.URL, "BROKER_URL=embedded:"+t.TempDir())
 	require.Zero(t, status, out+errs)
+	require.Regexp(t, `(?m)^look: what the lost life did is not known from the broker: .*BROKER_URL names a broker without a stream`, out)
 	out, _, status = typed(whole, []string{"restored", "-again"}, "DATABASE_URL="+whole.URL, "BROKER_URL=embedded:"+t.TempDir(), "STRIPE_API_BASE=http://127.0.0.1:9")
 	require.Equal(t, 1, status)
 	require.Regexp(t, `(?m)^DO: what the lost life did is not known from Stripe: .*connection refused`, out)

@@ -72,6 +72,9 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 		return pool.InTx(ctx, func(q *db.Queries) error {
 			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: name,
 				FingerprintSecret: pool.Box().Seal(sealed.FingerprintSecret(id), secret)}); err != nil {
+				if postgres.IsRejected(err) {
+					return fmt.Errorf("there is a tenant %s: `api tenant key create %[1]s` makes another key: %w", id, err)
+				}
 				return fmt.Errorf("create the tenant: %w", err)
 			}
 			key, _, err := newAPIKey(ctx, q, cell, db.APIKeyCreateParams{TenantID: id})

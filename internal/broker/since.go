@@ -15,8 +15,12 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// ErrNotReadable means that this program cannot read what a broker of this kind has kept.
-var ErrNotReadable = errors.New("only what JetStream has kept can be read again")
+// ErrNotReadable means that the broker cannot tell what it was sent: its kind cannot be read again, or there is no stream.
+var (
+	ErrNotReadable = errors.New("the broker cannot tell")
+	errKind        = fmt.Errorf("%w: only what JetStream has kept can be read again", ErrNotReadable)
+	errNoStream    = fmt.Errorf("%w: BROKER_URL names a broker without a stream of events", ErrNotReadable)
+)
 
 const (
 	readPage   = 1000 // events that Since passes on at once
@@ -31,7 +35,7 @@ func Since(ctx context.Context, brokerURL string, from time.Time, each func([]ou
 		return err
 	}
 	if s.Since == nil {
-		return ErrNotReadable
+		return errKind
 	}
 	return s.Since(ctx, brokerURL, from, each)
 }
@@ -47,7 +51,10 @@ func sinceNATS(ctx context.Context, brokerURL string, from time.Time, each func(
 
 func sinceEmbedded(ctx context.Context, brokerURL string, from time.Time, each func([]outbox.Envelope) error) error {
 	st, err := examineEmbedded(ctx, brokerURL)
-	if err != nil || st.Missing {
+	if err == nil && st.Missing {
+		err = errNoStream
+	}
+	if err != nil {
 		return err
 	}
 	b, err := openEmbedded(brokerURL, Options{Log: slog.New(slog.DiscardHandler)})
@@ -70,7 +77,7 @@ func (b *jetStream) since(ctx context.Context, from time.Time, each func([]outbo
 	}
 	stream, err := b.js.Stream(asking, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil
+		return errNoStream
 	}
 	if err != nil {
 		return fmt.Errorf("read the stream %s: %w", streamName, err)

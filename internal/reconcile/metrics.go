@@ -50,7 +50,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		open: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_discrepancies_open",
 			Help: "Objects that differ between Stripe and this database and that an operator must resolve."}),
 		results: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciled_total",
-			Help: "Actions of the reconciler: expedited, adopted, applied, canceled_abandoned, discrepancy_found or " +
+			Help: "Actions of the reconciler: expedited, adopted, applied, canceled_abandoned, unaccounted, discrepancy_found or " +
 				"resolved."}, []string{"result"}),
 		passedBy: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciler_passed_by_minor_total",
 			Help: "What PaymentIntents of tenants that are not here have taken, in minor units, each time that one is listed: " +
