@@ -27,10 +27,13 @@ ORDER BY u.intent_id;
 
 -- name: LifeWhere :one
 -- Where the database is in its write-ahead log, and where it was when its last life began; last_number is 0 if nothing was
--- ever lost. timeline: eight hexadecimal digits. newest_at: when the newest event was written.
+-- ever lost. timeline: eight hexadecimal digits. newest_at: when the newest event was written; if all were removed, when the
+-- reconciler last ran; never later than the backup.
 SELECT s.system_identifier::bigint AS system_identifier, left(pg_walfile_name(w.lsn), 8)::text AS timeline,
     w.lsn::text AS wal_position, clock_timestamp()::timestamptz AS now,
-    coalesce((SELECT o.created_at FROM outbox_events o ORDER BY o.seq DESC LIMIT 1), clock_timestamp())::timestamptz AS newest_at,
+    coalesce((SELECT o.created_at FROM outbox_events o ORDER BY o.seq DESC LIMIT 1),
+        (SELECT max(r.covered_through) FROM reconciliation_windows r),
+        clock_timestamp() - interval '30 days')::timestamptz AS newest_at,
     coalesce(l.number, 0)::bigint AS last_number, coalesce(l.timeline, 0)::bigint AS last_timeline,
     coalesce(l.system_identifier = s.system_identifier AND l.wal_position <= w.lsn, false)::boolean AS after_last
 FROM pg_control_system() s

@@ -136,4 +136,23 @@ func TestTenantOfALostLife(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, passedBy, 1000.0)
+// TestBackupWithoutEvents: the events of a quiet shop were removed before the backup, and nobody says when that was made.
+// The lost life has paid the order, and Stripe has forgotten its key.
+func TestBackupWithoutEvents(t *testing.T) {
+	t.Parallel()
+	b, today := world.LongAgo(t, aDay, world.LocalOptions{})
+	order := b.API.Order()
+	b.Unguarded("DELETE FROM outbox_events")
+	backup := b.CopyDatabase()
+	page := b.API.Pay("lost", order, careful).Get("stripe", "payment_intent").(string)
+
+	r := world.BooksOn(b.OnDatabase(backup))
+	r.Exec("UPDATE orders SET created_at = created_at - $1::interval", aDay)
+	today()
+	_, err := lives.Begin(t.Context(), r.DB, time.Time{}, false)
+	require.NoError(t, err)
+	r.Reconcile()
+	held := r.API.Authorize("k", order, visa)
+	require.Equal(t, http.StatusCreated, held.Status, held)
+	require.Error(t, r.Sim.CompleteAuthentication(page, true), "the customer could pay a second time")
 }
