@@ -55,14 +55,14 @@ const unlimited = `SELECT coalesce(array_agg(name) FILTER (WHERE current_setting
 // when it connects; behind a pooler they are as they are.
 var pinned = map[string]string{
 	"default_transaction_isolation": "read committed", "datestyle": "ISO, MDY", "intervalstyle": "postgres",
-	"standard_conforming_strings": "on", "row_security": "on", "bytea_output": "hex",
+	"standard_conforming_strings": "on", "row_security": "on", "bytea_output": "hex", "client_encoding": "UTF8",
 }
 
 // needed are the settings that Check looks at. No session may change the last two: with another replication role no trigger
 // runs, and no foreign key is checked.
 var needed = [][2]string{
 	{"default_transaction_isolation", "read committed"}, {"standard_conforming_strings", "on"}, {"row_security", "on"},
-	{"bytea_output", "hex"}, {"server_encoding", "UTF8"}, {"session_replication_role", "origin"},
+	{"bytea_output", "hex"}, {"client_encoding", "UTF8"}, {"server_encoding", "UTF8"}, {"session_replication_role", "origin"},
 }
 
 const settings = `SELECT s.name, current_setting(s.name), current_setting('datestyle') LIKE 'ISO%'
