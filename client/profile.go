@@ -77,6 +77,7 @@ var Payonce = Profile{
 
 func classifyPayonce(r *Response) Class {
 	var body struct {
+		Type      string `json:"type"` // of a problem: ends with the code
 		Object    string `json:"object"`
 		ID        string `json:"id"`
 		Status    any    `json:"status"` // of an object a word, of a problem a number
@@ -84,7 +85,9 @@ func classifyPayonce(r *Response) Class {
 		Retryable bool   `json:"retryable"`
 	}
 	ours := json.Unmarshal(r.Body, &body) == nil
-	problem, object := ours && body.Code != "", ours && body.Object != "" && (body.ID != "" || body.Status != nil)
+	status, _ := body.Status.(string)
+	problem := ours && body.Code != "" && strings.HasSuffix(body.Type, "/problems/"+body.Code)
+	object := ours && body.Object != "" && (body.ID != "" || status != "")
 	switch {
 	case r.Status/100 == 3:
 		return ClassUnclear // the API does not redirect: the base is wrong

@@ -68,9 +68,10 @@ export const Payonce: Profile = {
 function classifyPayonce(r: IntentResponse): Class {
   const body = object(r);
   const status = body?.["status"]; // of an object a word, of a problem a number
-  const code = typeof body?.["code"] === "string" ? body["code"] : "";
+  const code = typeof body?.["code"] === "string" ? body["code"] : "", type = body?.["type"];
+  const problem = code !== "" && typeof type === "string" && type.endsWith("/problems/" + code);
   if (hundreds(r) === 3) return "unclear"; // the API does not redirect: the base is wrong
-  if (r.status >= 400 ? code === "" : !isObject(body)) return "retry"; // of a proxy, which may say anything with any status
+  if (r.status >= 400 ? !problem : !isObject(body)) return "retry"; // of a proxy, which may say anything with any status
   if (r.status === 202) return status === "requires_action" ? "caller" : "pending";
   if (hundreds(r) === 2) return "final";
   switch (code) {

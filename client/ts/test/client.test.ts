@@ -37,6 +37,7 @@ const cases: { [name: string]: Case } = {
   MaintenanceCut: { faults: [cutMaintenance, says(402, problem(402, "payment-declined"))], status: 402, final: true, requests: 2 },
   MarkDropped: { faults: [cutInBodyOf("/v1/payments/obj_0"), dropsTheMark], status: 201, final: true, made: 1, requests: 2 },
   ProxyPageFirst: { faults: [says(200, `<html>`), says(200, `<html`, html)], status: 201, final: true, made: 1, requests: 3 },
+  GatewayConflict: { faults: [doesAndSays(409, `{"code":"Conflict","message":"the upstream closed the connection"}`), says(402, `{"status":402,"code":"quota_exceeded"}`)], status: 201, final: true, made: 1, requests: 3 },
   ProxyPageCut: { faults: [cutPage], status: 201, final: true, made: 1, requests: 2 },
   InFlight: { faults: [doesAndSays(409, problem(409, "idempotency-key-in-flight")), says(409, problem(409, "idempotency-key-in-flight"))], status: 201, final: true, made: 1, requests: 3 },
   OtherPayment: { faults: [says(409, problem(409, "payment-in-progress"))], status: 201, final: true, made: 1, requests: 2 },
@@ -50,7 +51,7 @@ const cases: { [name: string]: Case } = {
   CutThenRefused: { faults: [cutAfter, says(401, problem(401, "unauthenticated"))], error: "UnknownError", made: 1, requests: 2 },
   CutBeforeThenRefused: { faults: [cutBefore, says(401, problem(401, "unauthenticated"))], error: "UnknownError", requests: 2 }, // fetch does not tell
   Mismatch: { faults: [says(422, problem(422, "idempotency-key-mismatch"))], error: "MismatchError", requests: 1 },
-  Expired: { faults: [says(410, `{"status":410,"code":"idempotency-key-expired","resource":{"id":"pay_1","href":"/v1/payments/pay_1"}}`)], error: "ExpiredError", requests: 1 },
+  Expired: { faults: [says(410, `{"type":"/problems/idempotency-key-expired","status":410,"code":"idempotency-key-expired","resource":{"id":"pay_1","href":"/v1/payments/pay_1"}}`)], error: "ExpiredError", requests: 1 },
   Redirect: { faults: [says(307, `{}`, { Location: "http://elsewhere.example/" })], error: "UnknownError", requests: 1 },
   OtherOrder: { faults: [says(201, `{"id":"obj_0","object":"payment","order_id":"ord_9","payment_method":"pm_card_visa"}`)], error: "BrokenPromiseError", requests: 1 },
   OtherID: { faults: [says(202, paying("pay_1", "processing"))], error: "BrokenPromiseError", made: 1, requests: 2 },
