@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -38,10 +39,16 @@ func introduceKey(ctx context.Context, pool *postgres.Pool) error {
 	return pool.IntroduceKey(postgres.ForAllTenants(ctx, "introduction of DATA_KEY"))
 }
 
-// checkKeyIntroduced refuses to encrypt with a key of which the database would accept no secret.
+// checkKeyIntroduced refuses to encrypt with a key of which the database would accept no secret, and to encrypt nothing while
+// no process with the key would read what is plain.
 func checkKeyIntroduced(ctx context.Context, pool *postgres.Pool, log *slog.Logger) error {
 	if !pool.Box().Seals() {
-		return nil
+		read, err := pool.PlainIsRead(ctx, time.Now())
+		if err == nil && !read {
+			err = errors.New("DATA_KEY encrypts nothing, and what is stored in this database has to be encrypted: set the key, or run " +
+				"`api migrate` with this DATA_KEY, none,KEY, as the owner of the tables (docs/operations.md, Data key)")
+		}
+		return err
 	}
 	introduced, err := pool.KeyIntroduced(ctx)
 	if err != nil {

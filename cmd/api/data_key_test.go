@@ -65,6 +65,26 @@ func TestKeyIsIntroducedByTheOwner(t *testing.T) {
 	w.Process().RequireLogged("the first key of DATA_KEY is not the one that was introduced last")
 }
 
+// TestNoneIsIntroducedByTheOwner: what a process stores in the clear while the database expects it encrypted, no process
+// with the key would read. So there is no such process until `api migrate` has said that nothing is encrypted.
+func TestNoneIsIntroducedByTheOwner(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	w.Exec("UPDATE data_keys SET plain_until = clock_timestamp()")
+	none := "DATA_KEY=none," + world.DataKey
+	for _, args := range [][]string{{"serve"}, {"tenant", "create", "new"}} {
+		_, errs, status := typed(w, args, none)
+		require.NotZero(t, status)
+		require.Contains(t, errs, "run `api migrate` with this DATA_KEY", args)
+	}
+	_, errs, status := typed(w, []string{"migrate"}, "DATABASE_URL="+devpg.As(w.URL, "payonce_owner"), none)
+	require.Zero(t, status, errs)
+	plain := w.Process(none)
+	order := plain.Order()
+	require.Equal(t, http.StatusCreated, plain.Pay("k", order, "pm_card_visa").Status)
+	require.Equal(t, http.StatusCreated, w.Process().Pay("k", order, "pm_card_visa").Status)
+}
+
 // TestRetentionHasAFloor: the service does not drop a response before the database lets it.
 func TestRetentionHasAFloor(t *testing.T) {
 	t.Parallel()
