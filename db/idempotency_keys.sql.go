@@ -423,7 +423,8 @@ SET lease_token = lease_token + 1,
         CASE WHEN leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 WHERE tenant_id = $3 AND key = $4 AND lease_token = $5
   AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
-RETURNING tenant_id, key, operation, fingerprint, resource_id, request, request_id, traceparent, fingerprint_version, created_at, claim_token, lease_token, leased_until, next_attempt_at, attempts, lease_expirations, last_error, parked_at, history, recovery_point, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
+RETURNING tenant_id, key, operation, fingerprint, resource_id, request, request_id, traceparent, fingerprint_version, created_at, claim_token, lease_token, leased_until, next_attempt_at, attempts, lease_expirations, last_error, parked_at, history, recovery_point, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at,
+    extract(epoch FROM clock_timestamp() - greatest(created_at, (SELECT max(l.began_at) FROM lives l)))::float8 AS age_seconds
 `
 
 type KeyTakeOverParams struct {
@@ -465,7 +466,8 @@ type KeyTakeOverRow struct {
 }
 
 // Takes a claim that was released or whose lease ran out, and fences off its former holder: compare and swap on the
-// token just read. No row: another process was faster, or the holder still has its lease.
+// token just read. No row: another process was faster, or the holder still has its lease. After a restore a key is as old
+// as the life: nobody has worked on it in the time that was lost.
 func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTakeOverRow, error) {
 	row := q.db.QueryRow(ctx, KeyTakeOver,
 		arg.ClaimToken,
@@ -529,7 +531,8 @@ SET lease_token = k.lease_token + 1,
         CASE WHEN k.leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 FROM due
 WHERE k.tenant_id = due.tenant_id AND k.key = due.key
-RETURNING k.tenant_id, k.key, k.operation, k.fingerprint, k.resource_id, k.request, k.request_id, k.traceparent, k.fingerprint_version, k.created_at, k.claim_token, k.lease_token, k.leased_until, k.next_attempt_at, k.attempts, k.lease_expirations, k.last_error, k.parked_at, k.history, k.recovery_point, k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body, k.answer_dropped_at, extract(epoch FROM clock_timestamp() - k.created_at)::float8 AS age_seconds
+RETURNING k.tenant_id, k.key, k.operation, k.fingerprint, k.resource_id, k.request, k.request_id, k.traceparent, k.fingerprint_version, k.created_at, k.claim_token, k.lease_token, k.leased_until, k.next_attempt_at, k.attempts, k.lease_expirations, k.last_error, k.parked_at, k.history, k.recovery_point, k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body, k.answer_dropped_at,
+    extract(epoch FROM clock_timestamp() - greatest(k.created_at, (SELECT max(l.began_at) FROM lives l)))::float8 AS age_seconds
 `
 
 type KeyTakeOverDueParams struct {

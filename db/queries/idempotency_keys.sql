@@ -56,7 +56,8 @@ RETURNING lease_token;
 
 -- name: KeyTakeOver :one
 -- Takes a claim that was released or whose lease ran out, and fences off its former holder: compare and swap on the
--- token just read. No row: another process was faster, or the holder still has its lease.
+-- token just read. No row: another process was faster, or the holder still has its lease. After a restore a key is as old
+-- as the life: nobody has worked on it in the time that was lost.
 UPDATE idempotency_keys
 SET lease_token = lease_token + 1,
     claim_token = @claim_token,
@@ -70,7 +71,8 @@ SET lease_token = lease_token + 1,
         CASE WHEN leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @seen_token
   AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
-RETURNING *, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds;
+RETURNING *,
+    extract(epoch FROM clock_timestamp() - greatest(created_at, (SELECT max(l.began_at) FROM lives l)))::float8 AS age_seconds;
 
 -- name: KeyTakeOverDue :many
 -- Takes over the claims in the completer's queue that are due, those of some tenants aside. It skips rows that another
@@ -96,7 +98,8 @@ SET lease_token = k.lease_token + 1,
         CASE WHEN k.leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 FROM due
 WHERE k.tenant_id = due.tenant_id AND k.key = due.key
-RETURNING k.*, extract(epoch FROM clock_timestamp() - k.created_at)::float8 AS age_seconds;
+RETURNING k.*,
+    extract(epoch FROM clock_timestamp() - greatest(k.created_at, (SELECT max(l.began_at) FROM lives l)))::float8 AS age_seconds;
 
 -- name: KeyLockFenced :one
 -- Locks the key's row for a phase and checks the fencing token. No row: the lease was lost.

@@ -156,3 +156,23 @@ func TestBackupWithoutEvents(t *testing.T) {
 	require.Equal(t, http.StatusCreated, held.Status, held)
 	require.Error(t, r.Sim.CompleteAuthentication(page, true), "the customer could pay a second time")
 }
+
+// TestOldPaymentOfALostLife: the backup is three days old and has a payment that was under way. It waits until Stripe was
+// read, and nobody has to resume it.
+func TestOldPaymentOfALostLife(t *testing.T) {
+	t.Parallel()
+	const age = 72 * time.Hour
+	backup := world.NewBackup(t, age, func(b *world.Books) { b.API.Pay("k", b.API.Order(), visa) })
+	r := backup.Restored(world.LocalOptions{})
+	_, err := lives.Begin(t.Context(), r.DB, time.Now().Add(-age), false)
+	require.NoError(t, err)
+	r.API.Complete() // before the reconciler, as in any process
+	require.Zero(t, r.Count("SELECT count(*) FROM idempotency_keys WHERE parked_at IS NOT NULL"))
+	r.Reconcile()
+	r.Until("the payment is final", func() bool {
+		r.API.Complete()
+		return r.Count("SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL") == 0
+	})
+	require.Equal(t, 1, r.Sim.ChargeCount(""))
+	r.RequireClean()
+}
