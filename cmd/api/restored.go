@@ -45,7 +45,7 @@ func (r restoredReport) mustAct() bool {
 // restored begins a new life of a database that was restored, and lists what only a person can repair.
 func restored(ctx context.Context, cli cli, args []string) error {
 	flags, at := flags("restored"), time.Time{}
-	flags.Func("at", "the time of the backup, such as 2026-11-29T03:00:00Z; default: that of the newest event", func(s string) (err error) {
+	flags.Func("at", "the time of the backup, such as 2026-11-29T03:00:00Z; default: that of the newest event, or of the reconciler's last run", func(s string) (err error) {
 		at, err = time.Parse(time.RFC3339, s)
 		return err
 	})

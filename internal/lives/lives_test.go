@@ -136,6 +136,8 @@ func TestTenantOfALostLife(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, passedBy, 1000.0)
+}
+
 // TestBackupWithoutEvents: the events of a quiet shop were removed before the backup, and nobody says when that was made.
 // The lost life has paid the order, and Stripe has forgotten its key.
 func TestBackupWithoutEvents(t *testing.T) {

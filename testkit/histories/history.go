@@ -36,6 +36,7 @@ type history struct {
 	since    time.Duration // has passed since the copy
 
 	lostEvents map[string]string // of the life that is lost, by id
+	again      bool              // this is the second restore
 	copyIn     int               // the copy is made at the so manieth boundary from now on; 0: at none
 }
 
@@ -79,6 +80,18 @@ func Play(t testing.TB, seed uint64) {
 		h.order()
 	}
 	h.steps(h.IntN(7))
+	h.lose()
+	if seed%4 == 0 {
+		h.again = true
+		h.lose()
+	}
+	h.settle()
+	h.check()
+}
+
+// lose has the database go back: what happens between the copy and the restore is lost.
+func (h *history) lose() {
+	h.backup, h.since = "", 0
 	if h.IntN(2) == 0 {
 		h.copyIn = 1 + h.IntN(5)
 		h.steps(1 + h.IntN(2))
@@ -92,8 +105,6 @@ func Play(t testing.TB, seed uint64) {
 	h.steps(1 + h.IntN(8))
 	h.restore()
 	h.steps(2 + h.IntN(8))
-	h.settle()
-	h.check()
 }
 
 // tell adds a line to the story.
@@ -181,11 +192,15 @@ func (h *history) restore() {
 	h.tell("---- the restore, %s after the backup", h.since)
 	lost := h.b
 	h.b.Sim.ClearFaults()
-	h.b = world.BooksWith(lost.OnDatabase(h.backup), world.LocalOptions{ActionTimeout: time.Hour})
+	h.b = world.BooksWith(lost.OnDatabase(h.backup), world.LocalOptions{ActionTimeout: time.Hour, Boundary: h.boundary})
 	older(h.b.World, h.since)
 	placed(h) // part: events
 	h.lostEvents = eventsOf(lost)
-	_, err := lives.Begin(h.Context(), h.b.DB, h.backupAt.Add(-h.since), false)
+	at := h.backupAt.Add(-h.since)
+	if h.again && h.IntN(2) == 0 {
+		at = time.Time{} // The time of the backup is not known.
+	}
+	_, err := lives.Begin(h.Context(), h.b.DB, at, h.again)
 	require.NoError(h, err)
 	requireNoCursor(h) // part: events
 	for _, r := range h.requests {
