@@ -652,7 +652,8 @@ func TestClientHangsUp(t *testing.T) {
 	require.Never(t, func() bool { return len(moving.Waiting()) == 0 }, 300*time.Millisecond, 5*time.Millisecond,
 		goesOn) // by then the server has heard of it
 	moving.Release()
-	b.w.Until(goesOn, func() bool { return b.w.RecoveryPoint("k") == "finished" }) // There is no completer.
+	require.Eventually(t, func() bool { return b.w.RecoveryPoint("k") == "finished" }, time.Minute, 10*time.Millisecond,
+		goesOn) // There is no completer.
 	require.True(t, b.succeeded("k", order).Replayed())
 	require.Len(t, b.w.Posts("confirm"), 1)
 	b.w.RequireChargedOnce(order)
