@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/sealed"
 	"example.com/payonce/internal/terminal"
 )
@@ -184,6 +185,7 @@ func (p patient) settings(_ context.Context, d *diagnosis) {
 	} else {
 		d.say(healthy, "settings.admin", "what it shows is protected: a token, or this machine only")
 	}
+	d.say(healthy, "currencies", "the list of %s; Stripe may have added currencies since", money.ListChangedOn)
 }
 
 func loopback(addr string) bool {

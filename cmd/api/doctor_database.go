@@ -20,7 +20,7 @@ const (
 func (p patient) database(ctx context.Context, d *diagnosis) {
 	afterReachable := []string{
 		"database.version", "database.primary", "database.fsync", "database.synchronous_commit", "database.rights", "database.row_security",
-		"database.pooler", "database.schema", "database.encryption", "database.retention", "clock.database",
+		"database.pooler", "database.schema", "database.guards", "database.encryption", "database.retention", "clock.database",
 	}
 	pool, f, err := p.openDatabase(ctx)
 	if err != nil {

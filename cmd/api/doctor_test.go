@@ -184,7 +184,7 @@ func TestDoctor(t *testing.T) {
 			require.Equal(t, healthy, check.Status, "%s: %s", id, check.Detail)
 		}
 		require.Regexp(t, `^NATS `, strings.Split(found["broker.reachable"].Detail, ", ")[1])
-		require.Len(t, found, 28)
+		require.Len(t, found, 29)
 	})
 
 	t.Run("TakesNoEventOfATypeThatIsNotSentForTheLast", func(t *testing.T) {
@@ -639,7 +639,7 @@ func (c *clinic) command(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&report))
 	require.True(t, report.OK)
-	require.Len(t, report.Checks, 28)
+	require.Len(t, report.Checks, 29)
 	require.Equal(t, "settings", report.Checks[0].ID)
 	require.Equal(t, "ok", report.Checks[0].Status)
 
@@ -740,7 +740,7 @@ func TestDoctorIsBounded(t *testing.T) {
 	for _, id := range []string{"database.reachable", "stripe.reachable", "broker.reachable"} {
 		require.Equal(t, bad, found[id], id)
 	}
-	require.Len(t, report.Checks, 27)
+	require.Len(t, report.Checks, 29)
 }
 
 // TestDoctorEscapesWhatCameFromOutside: Stripe and proxies choose the text of errors.

@@ -24,6 +24,10 @@ func Max(currency string) int64 {
 	return amountMax
 }
 
+// ListChangedOn is the day on which the currencies below, their steps or their largest charges were last brought up to date.
+// Stripe adds currencies without a new API version, so the list ages; `api doctor` shows the day.
+const ListChangedOn = "2026-11-29"
+
 // currencies are the codes Stripe charges in, as groups by the rule for their
 // smallest unit. An ISO 4217 table would be wrong by a factor of 100 for ISK and
 // UGX (https://docs.stripe.com/currencies#special-cases).
