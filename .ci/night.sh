@@ -88,7 +88,7 @@ step_enumerations() {
   go_test -C proof -count=1 -timeout=120m $(go list -C proof ./night/... | grep -v 'night/starter$')
 }
 
-# Service and simulator share beliefs about Stripe that nobody could verify: the service's tests with those turned around
+# Service and simulator share unverified beliefs about Stripe. This step runs the service's tests with each belief turned around
 # (stripesim/DIFFERENCES.md).
 step_other_readings() {
   need_postgres

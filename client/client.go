@@ -384,7 +384,7 @@ func (c *Client) send(ctx context.Context, r Record, earlier bool) (*Response, e
 const clockMayStep = 30 * time.Minute
 
 // tooOld reports whether the server may have forgotten the key. An intent that was begun in the future has no age: the clock
-// was ahead, and nobody knows by how much.
+// was ahead by an unknown time.
 func (c *Client) tooOld(r Record) bool {
 	age := c.now().Sub(r.BegunAt)
 	return c.profile.KeyLifetime > 0 && (age > c.profile.KeyLifetime || age < -clockMayStep)

@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- The keys of DATA_KEY that have encrypted, each by its id. `api migrate` writes the rows, and the service's role cannot:
--- with its connection string nobody can pass other bytes off as a value that was encrypted anew.
+-- with its connection string other bytes do not pass for a value that was encrypted anew.
 CREATE TABLE data_keys (
     id            bytea       PRIMARY KEY,
     introduced_at timestamptz NOT NULL DEFAULT clock_timestamp(), -- the newest key is the one that encrypts anew

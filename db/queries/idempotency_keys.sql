@@ -57,13 +57,13 @@ RETURNING lease_token;
 -- name: KeyTakeOver :one
 -- Takes a claim that was released or whose lease ran out, and fences off its former holder: compare and swap on the
 -- token just read. No row: another process was faster, or the holder still has its lease. After a restore a key is as old
--- as the life: nobody has worked on it in the time that was lost.
+-- as the life: no process has worked on the key in the time that was lost.
 UPDATE idempotency_keys
 SET lease_token = lease_token + 1,
     claim_token = @claim_token,
     leased_until = clock_timestamp() + @lease::interval,
     next_attempt_at = clock_timestamp() + @lease::interval,
-    parked_at = NULL, -- If the holder dies, the completer goes on.
+    parked_at = NULL, -- If the holder's process exits, the completer resumes the key.
     attempts = attempts + 1,
     lease_expirations = lease_expirations + (leased_until > '-infinity')::integer,
     history = CASE WHEN lease_token = 1 THEN ARRAY[concat_ws(' ', 1, recovery_point, clock_timestamp())]

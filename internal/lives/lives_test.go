@@ -138,7 +138,7 @@ func TestTenantOfALostLife(t *testing.T) {
 	require.GreaterOrEqual(t, passedBy, 1000.0)
 }
 
-// TestBackupWithoutEvents: the events of a quiet shop were removed before the backup, and nobody says when that was made.
+// TestBackupWithoutEvents: the events of a quiet shop were removed before the backup, and -at is not given.
 // The lost life has paid the order, and Stripe has forgotten its key.
 func TestBackupWithoutEvents(t *testing.T) {
 	t.Parallel()

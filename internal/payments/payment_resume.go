@@ -220,7 +220,7 @@ func (s *Service) settle(
 		})
 	case stripe.IntentRequiresCapture:
 		answer, err = s.settleAuthorized(ctx, c, r, out)
-	case stripe.IntentRequiresReauthorization: // It holds no money, and nobody can capture it.
+	case stripe.IntentRequiresReauthorization: // It holds no money, and cannot be captured.
 		answer, err = s.abandon(ctx, c, r, r.failed(db.StripeCallGetRow{}))
 	case stripe.IntentRequiresPaymentMethod, stripe.IntentRequiresConfirmation:
 		return idempotency.Answer{}, false, nil

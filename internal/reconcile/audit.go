@@ -31,7 +31,7 @@ type Comparison struct {
 	PassedBy map[string]PassedBy
 }
 
-// PassedBy is what nobody compares here.
+// PassedBy is what this database cannot compare.
 type PassedBy struct {
 	Objects int
 	Minor   int64

@@ -32,7 +32,7 @@ type walker struct {
 	// onCompared is called with the currency of every object that was compared.
 	onCompared func(currency string)
 	// onPassedBy is called for an object of a tenant that is not here, of another cell or of a life that was lost, with what it
-	// took: nobody compares it. Nil: nobody asks.
+	// took: the object is not compared. Nil: not called.
 	onPassedBy func(ctx context.Context, object localRef, minor int64) error
 	// afterPage is called after each page. An error ends the walk.
 	afterPage func(context.Context) error

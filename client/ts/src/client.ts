@@ -262,7 +262,7 @@ export class Client {
     let last: IntentResponse | undefined;
     for (let n = 0; ; n++) {
       const lifetime = this.#profile.keyLifetime ?? 0, age = Date.now() - r.begunAt.getTime();
-      // What was begun in the future has no age: the clock was ahead, and nobody knows by how much.
+      // What was begun in the future has no age: the clock was ahead by an unknown time.
       if (lifetime > 0 && (age > lifetime || age < -clockMayStep)) {
         throw await this.#unsettled(r, mayHaveArrived, last, new KeyTooOldError());
       }
